@@ -8,7 +8,7 @@
 
 #include "../tensor/op.h"
 #include "device.h"
-#include "k_args.h"
+#include "k_window.h"
 #include "linalg.h"
 #include "tessera/backend.h"
 #include "tessera/backend_layout.h"
@@ -208,6 +208,7 @@ struct tsr_cuda_fused {
     struct tsr_cuda_launch l; /* with args of its own */
     union {
         struct k_norm_step    norm;
+        struct k_summed_step  window;
         struct k_act_step     act;
         struct k_combine_step combine;
         struct k_heads_step   heads;

@@ -84,6 +84,7 @@
     X(k_scaled_encode)                                                                             \
     X(k_scaled_decode)                                                                             \
     X(k_window_sum)                                                                                \
+    X(k_window_step)                                                                               \
     X(k_candidates_part)                                                                           \
     X(k_candidates)                                                                                \
     X(k_select)                                                                                    \
@@ -103,7 +104,7 @@ enum tsr_cuda_memory {
 struct tsr_cuda_launch {
     enum tsr_cuda_kernel kernel;
     uint32_t             grid[3], threads;
-    const void          *args; /* one struct of k_args.h */
+    const void          *args; /* one struct of k_args.h or k_window.h */
     uint64_t             args_bytes;
     const void *own; /* code of another plugin, from code_load(); its kernel is KERNEL_COUNT */
     uint32_t    own_kernel, shared; /* which of the code's; bytes of dynamic shared memory */

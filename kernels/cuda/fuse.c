@@ -62,6 +62,65 @@ static int step_quantize(const void *first, const void *next, struct tsr_cuda_fu
     return 1;
 }
 
+/* A sum over ranks, then the same bias for its rows one by one: the engine has an ADD for each. */
+static int window_bias(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    struct k_window      *sum = &f->args.window.sum;
+    const struct k_rows  *add = next;
+    const struct k_window was = *(const struct k_window *)first;
+    const struct view     x = floats(was.x, was.ldx, was.rows, was.cols);
+    const struct view     row = floats(was.x + 4 * was.ldx * was.biased, 0, 1, was.cols);
+    const struct view     a = input_of(add), b = second_of(add), out = out_of(add);
+    uint32_t              grid[2];
+    if (was.biased == was.rows || !is_same(&a, &row) || !is_same(&out, &row) || !is_apart(&b, &x) ||
+        (was.biased && add->b != was.bias))
+        return 0;
+    *sum = was;
+    sum->bias = add->b;
+    sum->biased++;
+    k_window_cells(sum, grid);
+    launch_as(f, KERNEL_k_window_sum, grid[0], grid[1], 256, sizeof *sum);
+    return 1;
+}
+
+/* A sum over ranks, then NORM of it or of its sum with another row.  Blocks wait for other ranks, so all of them must
+ * be resident at once: one on each multiprocessor. */
+static int window_step(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_window    *sum = first;
+    const struct k_norm_step *step = next;
+    const struct k_rows      *norm = &step->norm, *add = step->add.out ? &step->add : norm;
+    const struct view         x = floats(sum->x, sum->ldx, sum->rows, sum->cols);
+    const struct view         a = input_of(add), y = out_of(norm), h = out_of(add);
+    const struct view b = step->add.out ? second_of(add) : x, gain = floats(norm->b, 0, 1, norm->n),
+                      bias = floats(norm->c, 0, 1, norm->n);
+    if (sum->rows > sum->resident || !(is_same(&a, &x) || (step->add.out && is_same(&b, &x))) ||
+        !is_same_or_apart(&a, &x) || !is_same_or_apart(&b, &x) || !is_same_or_apart(&h, &x) ||
+        !is_same_or_apart(&y, &x) || !is_apart(&gain, &x) || !is_apart(&bias, &x))
+        return 0;
+    f->args.window = (struct k_summed_step){ .sum = *sum, .step = *step };
+    launch_as(f, KERNEL_k_window_step, sum->rows, 1, K_STEP_THREADS, sizeof f->args.window);
+    return 1;
+}
+
+static int window_norm(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_norm_step step = { .norm = *(const struct k_rows *)next };
+    return window_step(first, &step, f);
+}
+
+static int window_quantize(const void *first, const void *next, struct tsr_cuda_fused *f)
+{
+    const struct k_summed_step *w = first;
+    const struct k_quantize    *q = next;
+    if (w->step.q.q || !takes(q, &w->step.norm))
+        return 0;
+    f->args.window = *w;
+    f->args.window.step.q = *q;
+    launch_as(f, KERNEL_k_window_step, w->sum.rows, 1, K_STEP_THREADS, sizeof f->args.window);
+    return 1;
+}
+
 static int act_quantize(const void *first, const void *next, struct tsr_cuda_fused *f)
 {
     const struct k_rows     *act = first;
@@ -263,6 +322,10 @@ int tsr_cuda_fuse(const struct tsr_cuda_launch *first, const struct tsr_cuda_lau
         { KERNEL_k_add, KERNEL_k_norm, add_norm },
         { KERNEL_k_norm, KERNEL_k_quantize, norm_quantize },
         { KERNEL_k_norm_step, KERNEL_k_quantize, step_quantize },
+        { KERNEL_k_window_sum, KERNEL_k_add, window_bias },
+        { KERNEL_k_window_sum, KERNEL_k_norm, window_norm },
+        { KERNEL_k_window_sum, KERNEL_k_norm_step, window_step },
+        { KERNEL_k_window_step, KERNEL_k_quantize, window_quantize },
         { KERNEL_k_act, KERNEL_k_quantize, act_quantize },
         { KERNEL_k_combine, KERNEL_k_quantize, combine_quantize },
         { KERNEL_k_rope, KERNEL_k_rope, rope_rope },

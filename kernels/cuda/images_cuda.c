@@ -102,6 +102,7 @@ static enum image image_of(enum tsr_cuda_kernel k)
     case KERNEL_k_combine_step:
         return IN_step;
     case KERNEL_k_window_sum:
+    case KERNEL_k_window_step:
         return IN_window;
     default:
         return IN_linear;

@@ -9,8 +9,7 @@
  * Bytes moved: those of the single operations, but rows in between come from a cache; of ACT from registers.
  */
 #include "k_combine.h"
-#include "k_elem.h"
-#include "k_quantize.h"
+#include "k_norm_step.h"
 #include "k_store.h"
 
 /* A block for a row; any whole number of warps. */
@@ -18,26 +17,7 @@ TSR_KERNEL(k_norm_step, struct k_norm_step, K_STEP_THREADS)
 {
     __shared__ float4 tiles[NORM_TILE / 4];
     __shared__ float  result;
-    float *const      tile = (float *)(void *)tiles;
-    const uint64_t    row = blockIdx.x;
-    const int         is_short = a.norm.n <= NORM_TILE;
-    if (is_short) {
-        norm_short(a.add.out ? &a.add : 0, &a.norm, row, tile, &result);
-    } else {
-        for (uint64_t c = threadIdx.x; c < a.add.n && a.add.out; c += blockDim.x)
-            add_at(&a.add, row, c);
-        __syncthreads();
-        norm_long(&a.norm, row, tile, &result);
-    }
-    if (!a.q.q)
-        return;
-    __syncthreads();
-    const float *x = is_short ? tile : AT(const float, a.q.x) + row * a.q.ldx;
-    for (uint32_t b = threadIdx.x / WARP; b < a.q.blocks; b += blockDim.x / WARP) {
-        float v[4];
-        quantize_load(&a.q, x, 0, b, v);
-        quantize_block(&a.q, row, b, v);
-    }
+    norm_step(&a, blockIdx.x, (float *)(void *)tiles, &result);
 }
 
 /* A warp for a token and block of columns. */

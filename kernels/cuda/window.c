@@ -7,8 +7,6 @@
 
 #define U(x) ((unsigned long long)(x))
 
-#define RUNS_OF_BLOCK 256u /* of four numbers; larger sums go round */
-
 _Static_assert(TSR_WINDOW_RANKS == K_WINDOW_RANKS, "a window has room for the flags of all ranks");
 
 static uint32_t state_of(const struct tsr_window *w)
@@ -48,6 +46,7 @@ static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn, uin
                                   .rank = w->rank,
                                   .ranks = w->ranks,
                                   .dtype = dtype };
+    uint32_t                grid[2];
     tsr_status              st = tsr_cuda_view(&v, x, "a sum over ranks", "x", TSR_F32, 0, 0, err);
     if (st != TSR_OK)
         return st;
@@ -60,7 +59,8 @@ static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn, uin
     a.rows = v.rows;
     a.cols = v.cols;
     a.wide = a.cols % 4 == 0 && a.x % 16 == 0 && a.ldx % 4 == 0;
-    const uint64_t runs = a.rows * (a.cols % 4 ? a.cols : a.cols / 4);
+    a.resident = (uint32_t)cuda_min(c->api->units(c->device), K_WINDOW_CELLS);
+    k_window_cells(&a, grid);
     TSR_CUDA_ALONE(c);
     if (w->rank >= w->ranks || w->ranks > K_WINDOW_RANKS || (c->window && c->window != w))
         return tsr_fail(err, TSR_E_INVAL, "a window of rank %u of %u, or a second one", w->rank,
@@ -70,9 +70,8 @@ static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn, uin
     c->window = w;
     b->written = 1;
     tsr_cuda_kept_wrote(c, a.x, a.x + (a.rows - 1) * v.stride + 4 * a.cols);
-    return tsr_cuda_launch(c, NULL, KERNEL_k_window_sum,
-                           cuda_min(cuda_ceil(runs, RUNS_OF_BLOCK), K_WINDOW_BLOCKS), 1, 1, 256, &a,
-                           sizeof a, err);
+    return tsr_cuda_launch(c, NULL, KERNEL_k_window_sum, grid[0], grid[1], 1, 256, &a, sizeof a,
+                           err);
 }
 
 static void forget(void *self)

@@ -1,45 +1,48 @@
 /* window.cu - a sum over ranks in one launch: each device writes its numbers where the others see them, waits for
  * theirs and adds all of them itself.  Nothing of it waits for the host, so the launch is part of a token's graph.
+ * k_window_step does ADD, NORM and the quantization of the sum's rows too.
  *
  * Reference: core/comm/coder_sum.c (tsr_comm_tree) with codec `plain`; held to its bytes by tests/gpu/test_window.c.
  * Bytes moved by a number, with n ranks: 4 read and 4 written here, the bytes of the type written here and read of
  * each rank, n - 1 times over the link.
  */
-#include "k_math.h"
+#include "k_norm_step.h"
 #include "k_window.h"
 
 #define DT_F32  1u
 #define DT_F16  2u
 #define DT_BF16 3u
 
-/* The runs of `n` columns that a thread takes, the same in all ranks whatever their addresses are.  Rows and columns are
- * counted on, since a division a run would take longer than the run. */
-struct walk {
-    uint32_t run, row, col;           /* col: in runs */
-    uint32_t step, down, right, wide; /* from one to the next; wide: runs of a row */
+/* What a block adds: runs [first, end) of rows row, row + step, ...  Its flags are those of `cells` cells from `cell` on. */
+struct share {
+    uint32_t row, step, first, end, cell, cells;
 };
 
-DEV struct walk walk_of(const struct k_window *a, uint32_t n)
+/* A share's runs, which are the same in all ranks whatever their addresses are.  Rows and columns are counted on, since
+ * a division a run would take longer than the run. */
+struct walk {
+    uint32_t row, col;    /* col: in runs */
+    uint32_t down, right; /* from one to the next */
+};
+
+DEV struct walk walk_of(const struct share *s)
 {
-    struct walk w;
-    w.wide = (uint32_t)(n == 4 ? a->cols / 4 : a->cols);
-    w.step = gridDim.x * blockDim.x;
-    w.down = w.step / w.wide;
-    w.right = w.step % w.wide;
-    w.run = blockIdx.x * blockDim.x + threadIdx.x;
-    w.row = w.run / w.wide;
-    w.col = w.run % w.wide;
+    const uint32_t wide = s->end - s->first;
+    struct walk    w;
+    w.down = blockDim.x / wide * s->step;
+    w.right = blockDim.x % wide;
+    w.row = s->row + threadIdx.x / wide * s->step;
+    w.col = s->first + threadIdx.x % wide;
     return w;
 }
 
-DEV void walk_on(struct walk *w)
+DEV void walk_on(struct walk *w, const struct share *s)
 {
-    w->run += w->step;
     w->row += w->down;
     w->col += w->right;
-    if (w->col >= w->wide) {
-        w->col -= w->wide;
-        w->row++;
+    if (w->col >= s->end) {
+        w->col -= s->end - s->first;
+        w->row += s->step;
     }
 }
 
@@ -132,39 +135,74 @@ DEV void wait_for(const struct k_window *a, uint32_t r, const uint32_t *flag, ui
     flag_seen();
 }
 
-TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
+/* A thread looks at the flag of one rank and cell. */
+DEV void window_sum(const struct k_window *a, const struct share *s)
 {
-    const uint32_t    t = threadIdx.x, b = blockIdx.x, n = a.cols % 4 ? 1u : 4u;
-    const struct walk first = walk_of(&a, n);
-    const uint32_t    runs = (uint32_t)a.rows * first.wide;
-    uint32_t         *own = AT(uint32_t, a.window[a.rank]), *epochs = own + K_WINDOW_FLAGS;
-    const uint32_t    epoch = epochs[b] + 1;
+    const uint32_t    n = a->cols % 4 ? 1u : 4u, wide = K_WINDOW_WIDE(a->cols);
+    const uint32_t    rows = (uint32_t)a->rows, r = threadIdx.x % K_WINDOW_RANKS;
+    const uint32_t    cell = s->cell + threadIdx.x / K_WINDOW_RANKS;
+    const int         is_looking = threadIdx.x < s->cells * K_WINDOW_RANKS;
+    uint32_t         *own = AT(uint32_t, a->window[a->rank]), *epochs = own + K_WINDOW_FLAGS;
+    const uint32_t    epoch = is_looking ? epochs[cell] + 1 : 0;
+    const struct walk from = walk_of(s);
     float             v[K_WINDOW_RANKS][4];
-    for (struct walk w = first; w.run < runs; walk_on(&w)) {
-        x_get(place_of(&a, &w, n), a.wide, n, v[0]);
-        half_put(AT(uint8_t, a.window[a.rank] + a.half), a.dtype, w.run, n, v[0]);
+    for (struct walk w = from; w.row < rows; walk_on(&w, s)) {
+        x_get(place_of(a, &w, n), a->wide, n, v[0]);
+        half_put(AT(uint8_t, a->window[a->rank] + a->half), a->dtype, w.row * wide + w.col, n,
+                 v[0]);
     }
     __syncthreads();
-    if (t < a.ranks && t != a.rank) {
-        flag_raise(AT(uint32_t, a.window[t]) + b * K_WINDOW_RANKS + a.rank, epoch);
-        wait_for(&a, t, own + b * K_WINDOW_RANKS + t, epoch);
+    if (is_looking && r < a->ranks && r != a->rank) {
+        flag_raise(AT(uint32_t, a->window[r]) + cell * K_WINDOW_RANKS + a->rank, epoch);
+        wait_for(a, r, own + cell * K_WINDOW_RANKS + r, epoch);
     }
     __syncthreads();
-    if (t == 0) /* all threads have read it */
-        epochs[b] = epoch;
-    for (struct walk w = first; w.run < runs; walk_on(&w)) {
+    if (is_looking && r == 0) /* all threads have read it */
+        epochs[cell] = epoch;
+    for (struct walk w = from; w.row < rows; walk_on(&w, s)) {
         UNROLL_LOOP
-        for (uint32_t r = 0; r < K_WINDOW_RANKS; r++)
-            if (r < a.ranks)
-                half_get(AT(const uint8_t, a.window[r] + a.half), a.dtype, w.run, n, v[r]);
+        for (uint32_t k = 0; k < K_WINDOW_RANKS; k++)
+            if (k < a->ranks)
+                half_get(AT(const uint8_t, a->window[k] + a->half), a->dtype, w.row * wide + w.col,
+                         n, v[k]);
         UNROLL_LOOP
         for (uint32_t step = 1; step < K_WINDOW_RANKS; step *= 2)
             UNROLL_LOOP
-        for (uint32_t r = 0; r + step < K_WINDOW_RANKS; r += 2 * step)
+        for (uint32_t k = 0; k + step < K_WINDOW_RANKS; k += 2 * step)
             UNROLL_LOOP
-        for (uint32_t k = 0; k < 4; k++)
-            if (r + step < a.ranks && k < n)
-                v[r][k] += v[r + step][k];
-        x_put(place_of(&a, &w, n), a.wide, n, v[0]);
+        for (uint32_t i = 0; i < 4; i++)
+            if (k + step < a->ranks && i < n)
+                v[k][i] += v[k + step][i];
+        if (w.row < a->biased) {
+            x_get(AT(const float, a->bias) + w.col * n, a->wide && a->bias % 16 == 0, n, v[1]);
+            UNROLL_LOOP
+            for (uint32_t i = 0; i < 4; i++)
+                if (i < n)
+                    v[0][i] += v[1][i];
+        }
+        x_put(place_of(a, &w, n), a->wide, n, v[0]);
     }
+}
+
+/* Grid: cells of a row, rows. */
+TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
+{
+    const uint32_t     wide = K_WINDOW_WIDE(a.cols), first = blockIdx.x * a.part;
+    const uint32_t     end = first + a.part < wide ? first + a.part : wide;
+    const struct share s = { blockIdx.y, gridDim.y, first, end, blockIdx.y * gridDim.x + blockIdx.x,
+                             1 };
+    window_sum(&a, &s);
+}
+
+/* A block for a row. */
+TSR_KERNEL(k_window_step, struct k_summed_step, K_STEP_THREADS)
+{
+    __shared__ float4  tiles[NORM_TILE / 4];
+    __shared__ float   result;
+    const struct share s = {
+        blockIdx.x, gridDim.x, 0, K_WINDOW_WIDE(a.sum.cols), blockIdx.x * a.sum.parts, a.sum.parts
+    };
+    window_sum(&a.sum, &s);
+    sum_seen();
+    norm_step(&a.step, blockIdx.x, (float *)(void *)tiles, &result);
 }

@@ -1,8 +1,11 @@
-/* faulty_window.c - window.cu with one fault: FAULT is the kernel's name, and IS_... what is wrong with it. */
-#include "k_math.h"
+/* faulty_window.c - window.cu with one fault: FAULT is the kernel's name, or its start, and IS_... what is wrong with it. */
+#include "k_norm_step.h"
 #include "k_window.h"
 
-#define k_window_sum FAULT
+#define CAT_(a, b)    a##b
+#define CAT(a, b)     CAT_(a, b)
+#define k_window_sum  FAULT
+#define k_window_step CAT(FAULT, _step)
 #if defined IS_NO_WAIT /* every flag is there at once */
 #undef flag_look
 #define flag_look(p) (simt_flag_look(p), INT32_MAX)
@@ -21,5 +24,8 @@
 #elif defined IS_UNSEEN /* those behind it */
 #undef flag_seen
 #define flag_seen() ((void)0)
+#elif defined IS_APART /* the norm does not wait for the sum of its block's threads */
+#undef sum_seen
+#define sum_seen() ((void)0)
 #endif
 #include "window.cu"

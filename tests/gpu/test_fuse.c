@@ -10,6 +10,7 @@
 
 #include "host.h"
 #include "int8_weight.h"
+#include "simt/simt.h"
 
 /* ---- a device that counts ------------------------------------------------------------------ */
 
@@ -22,7 +23,9 @@ static int is_of_several(const struct tsr_cuda_launch *l)
         return ((const struct k_linears *)l->args)->n > 1 ||
                ((const struct k_linears *)l->args)->end.q.q;
     return l->kernel == KERNEL_k_norm_step || l->kernel == KERNEL_k_act_step ||
-           l->kernel == KERNEL_k_heads_step || l->kernel == KERNEL_k_combine_step;
+           l->kernel == KERNEL_k_heads_step || l->kernel == KERNEL_k_combine_step ||
+           l->kernel == KERNEL_k_window_step ||
+           (l->kernel == KERNEL_k_window_sum && ((const struct k_window *)l->args)->biased);
 }
 
 static tsr_status launch(void *d, void *s, const struct tsr_cuda_launch *l, struct tsr_err *err)
@@ -55,6 +58,9 @@ struct rig {
     void             *self;
     struct tsr_tensor all, rows; /* rows: 1, 2, 3; then 2, 2, 2 */
     void             *weight[WEIGHTS];
+    struct tsr_window window; /* of one rank */
+    uint32_t          state;
+    uint64_t          sums;
     struct tsr_err    err;
     char              text[400];
 };
@@ -63,6 +69,9 @@ static void close_rig(struct rig *r)
 {
     for (int i = 0; i < WEIGHTS; i++)
         tsr_cuda_weight_free(r->self, r->weight[i]);
+    tsr_cuda_window()->forget(r->self);
+    simt_free(r->window.address[0]);
+    simt_free(r->window.state_address);
     tsr_cuda_buffer_free(r->self, r->all.buffer);
     tsr_cuda_buffer_free(r->self, r->rows.buffer);
     tsr_cuda_destroy(r->self);
@@ -101,6 +110,12 @@ static void norm(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, stru
                          .norm = TSR_NORM_LAYER,
                          .eps = 1e-5f };
     run(r, &op);
+}
+
+static void sum_ranks(struct rig *r, struct tsr_tensor x)
+{
+    if (tsr_cuda_window()->sum(r->self, &r->window, r->sums++, TSR_BF16, &x, &r->err) != TSR_OK)
+        fail_msg("%s", r->text);
 }
 
 static void act(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, struct tsr_tensor y)
@@ -182,6 +197,13 @@ static void open_with(struct rig *r, enum tsr_cuda_launching launching)
     assert_int_equal(tsr_cuda_buffer_alloc(r->self, sizeof rows, &r->rows.buffer, &r->err), TSR_OK);
     assert_int_equal(tsr_cuda_upload(r->self, r->rows.buffer, 0, rows, sizeof rows, &r->err),
                      TSR_OK);
+    r->window = (struct tsr_window){ .struct_size = sizeof r->window,
+                                     .ranks = 1,
+                                     .bytes = UINT64_C(64) << 10,
+                                     .address = { simt_alloc(UINT64_C(64) << 10) },
+                                     .state = &r->state,
+                                     .state_address = simt_adopt(&r->state, sizeof r->state) };
+    assert_true(r->window.address[0] && r->window.state_address);
     static const uint64_t shapes[WEIGHTS][2] = {
         { 40, N }, { 40, N }, { WIDE, N }, { 40, WIDE }, { 40, 40 }
     };
@@ -334,6 +356,113 @@ static void sum_norm_linear_of_many_rows(struct rig *r)
     add(r, h, h, h);
     norm(r, x, h, at(r, 14000, 1, N));
     linear(r, at(r, 14200, MANY, 40), x, 0);
+}
+/* Y is the one with the numbers of all ranks. */
+static void ranks_sum_norm_linear(struct rig *r)
+{
+    sum_ranks(r, Y);
+    sum_norm(r);
+    linear(r, OUT, X, 0);
+}
+static void ranks_sum_norm_of_the_other_term(struct rig *r)
+{
+    sum_ranks(r, Y);
+    add(r, H, Y, H);
+    norm(r, X, H, GAIN);
+}
+static void ranks_norm_linears(struct rig *r)
+{
+    sum_ranks(r, Y);
+    norm(r, Y, Y, GAIN);
+    linear(r, OUT, Y, 0);
+    linear(r, OUT2, Y, 0);
+}
+static void ranks_sum_norm_over_the_sum(struct rig *r)
+{
+    sum_ranks(r, Y);
+    add(r, Y, H, Y);
+    norm(r, Y, Y, GAIN);
+}
+/* The engine's ADD of a bias to a row of the sum. */
+static void bias_row(struct rig *r, uint64_t row, struct tsr_tensor bias)
+{
+    struct tsr_tensor y = at(r, 2000 + row * (N + 8), 1, N);
+    add(r, y, y, bias);
+}
+static void ranks_biases(struct rig *r)
+{
+    sum_ranks(r, Y);
+    for (uint64_t i = 0; i < T; i++)
+        bias_row(r, i, GAIN);
+}
+static void ranks_biases_sum_norm_linear(struct rig *r)
+{
+    ranks_biases(r);
+    sum_norm(r);
+    linear(r, OUT, X, 0);
+}
+static void ranks_biases_of_some_rows(struct rig *r)
+{
+    sum_ranks(r, Y);
+    bias_row(r, 0, GAIN);
+    bias_row(r, 1, GAIN);
+    sum_norm(r);
+}
+static void ranks_bias_of_a_later_row(struct rig *r)
+{
+    sum_ranks(r, Y);
+    bias_row(r, 1, GAIN);
+    sum_norm(r);
+}
+static void ranks_two_biases(struct rig *r)
+{
+    sum_ranks(r, Y);
+    bias_row(r, 0, GAIN);
+    bias_row(r, 1, at(r, 4200, 1, N));
+    sum_norm(r);
+}
+static void ranks_a_bias_twice(struct rig *r)
+{
+    ranks_biases(r);
+    bias_row(r, 2, GAIN);
+}
+static void ranks_twice(struct rig *r)
+{
+    ranks_sum_norm_linear(r);
+    ranks_sum_norm_linear(r);
+}
+static void ranks_apart(struct rig *r)
+{
+    sum_ranks(r, Y);
+    add(r, H, H, X);
+    norm(r, X, H, GAIN);
+}
+static void ranks_wait(struct rig *r)
+{
+    sum_ranks(r, Y);
+    wait(r);
+    sum_norm(r);
+}
+static void ranks_of_more_rows(struct rig *r)
+{
+    sum_ranks(r, Y);
+    add(r, at(r, 0, T - 1, N), at(r, 0, T - 1, N), at(r, 2000, T - 1, N));
+    norm(r, at(r, 1000, T - 1, N), at(r, 0, T - 1, N), GAIN);
+}
+static void ranks_sum_norm_rows(struct rig *r, uint64_t rows)
+{
+    struct tsr_tensor h = at(r, 0, rows, N), y = at(r, 2000, rows, N);
+    sum_ranks(r, y);
+    add(r, h, h, y);
+    norm(r, at(r, 1000, rows, N), h, GAIN);
+}
+static void ranks_most_rows(struct rig *r) /* a multiprocessor of the emulated device for each */
+{
+    ranks_sum_norm_rows(r, 4);
+}
+static void ranks_too_many_rows(struct rig *r)
+{
+    ranks_sum_norm_rows(r, 5);
 }
 /* gate, up, ACT and down; where ACT's output lies. */
 static void mlp(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, struct tsr_tensor y)
@@ -659,6 +788,22 @@ static const struct {
     CASE(norm_other_linear, 3, 3),
     CASE(sum_norm_linears, 9, 4),
     CASE(sum_norm_linear_of_many_rows, 4, 2),
+    CASE(ranks_sum_norm_linear, 5, 2),
+    CASE(ranks_sum_norm_of_the_other_term, 3, 1),
+    CASE(ranks_norm_linears, 5, 2),
+    CASE(ranks_sum_norm_over_the_sum, 3, 1),
+    CASE(ranks_biases, 4, 1),
+    CASE(ranks_biases_sum_norm_linear, 8, 2),
+    CASE(ranks_biases_of_some_rows, 5, 1),
+    CASE(ranks_bias_of_a_later_row, 4, 3),
+    CASE(ranks_two_biases, 5, 3),
+    CASE(ranks_a_bias_twice, 5, 2),
+    CASE(ranks_twice, 10, 4),
+    CASE(ranks_apart, 3, 2),
+    CASE(ranks_wait, 3, 2),
+    CASE(ranks_of_more_rows, 3, 2),
+    CASE(ranks_most_rows, 3, 1),
+    CASE(ranks_too_many_rows, 3, 2),
     CASE(act_linear, 3, 2),
     CASE(act_linear_of_fewer_rows, 3, 3),
     CASE(linears_of_one_input, 4, 2),
@@ -772,6 +917,35 @@ static void refused_by_addresses(void **state)
     struct tsr_cuda_fused twice = f;
     assert_true(joins(KERNEL_k_norm_step, &f.args, KERNEL_k_quantize, &q, &twice));
     assert_false(joins(KERNEL_k_norm_step, &twice.args, KERNEL_k_quantize, &q, &f));
+
+    struct k_window all = { .x = 8192, .ldx = 64, .rows = 2, .cols = 64, .resident = 2 };
+    assert_true(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &twice.args, &f));
+    assert_int_equal(f.args.window.step.q.q, q.q);
+    all.resident = 1; /* blocks that wait would keep others out */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &twice.args, &f));
+    all.resident = 2;
+    struct k_rows one = { .out = 8192, .a = 8192, .b = 4096, .n = 64, .rows = 1 };
+    assert_true(joins(KERNEL_k_window_sum, &all, KERNEL_k_add, &one, &f));
+    one.b = 8192 + 256; /* what is added is the second row */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_add, &one, &f));
+    one.b = 4096;
+    one.out = 16384;
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_add, &one, &f));
+    struct tsr_cuda_fused rest = twice;
+    rest.args.norm.norm.b = 8192 + 511; /* the gain: the last byte of the sum over ranks */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &rest.args, &f));
+    rest = twice;
+    rest.args.norm.norm.c = 8192 + 256; /* the bias */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &rest.args, &f));
+    rest = twice;
+    rest.args.norm.norm.out = 8192 + 256; /* the norm lies in its second row */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &rest.args, &f));
+    rest = twice;
+    rest.args.norm.add.out = rest.args.norm.norm.a = 8192 - 256; /* the sum of two in its first */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &rest.args, &f));
+    rest = twice;
+    rest.args.norm.add.a = 8192 + 256; /* the other term */
+    assert_false(joins(KERNEL_k_window_sum, &all, KERNEL_k_norm_step, &rest.args, &f));
 
     struct k_rows     r = { .out = 4096,
                             .a = 4096,

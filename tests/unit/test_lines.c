@@ -23,7 +23,7 @@ static struct tsr_solver_solution *solve_lines(const struct tsr_instance *inst,
     struct tsr_solver_solution *out = NULL;
     assert_int_equal(tsr_plan_solution_create(&out, inst, &e.err), TSR_OK);
     if (tsr_plugin_spec_open(&s, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK ||
-        tsr_plan_solve_lines(inst, &s.found, s.options, out, lines, &e.err) != TSR_OK)
+        tsr_plan_solve_lines(inst, &s.found, s.options, NULL, out, lines, &e.err) != TSR_OK)
         fail_msg("%s", e.text);
     tsr_plugin_spec_close(&s);
     return out;

@@ -34,11 +34,17 @@ struct tsr_plugin_found;
 struct tsr_solver_line;
 tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *solver,
                           const void *opts, struct tsr_solver_solution *s, struct tsr_err *err);
-/* The same, with what the solver proves of each option, `lines`, [n_options] (tessera/draft/lines.h). A solver
- * without that table says nothing: -INFINITY. */
+/* An instance of a solver for many solves, which create() and destroy() with their checks would be a part of; zeroed: none yet. */
+struct tsr_plan_solver {
+    const struct tsr_solver_v1 *iface;
+    void                       *self;
+};
+void tsr_plan_solver_end(struct tsr_plan_solver *one);
+/* tsr_plan_solve(), with what the solver proves of each option, `lines`, [n_options] (tessera/draft/lines.h). A solver
+ * without that table says nothing: -INFINITY.  one: of this solver and options, or zeroed; NULL: one for this solve. */
 tsr_status tsr_plan_solve_lines(const struct tsr_instance     *inst,
                                 const struct tsr_plugin_found *solver, const void *opts,
-                                struct tsr_solver_solution *s, struct tsr_solver_line *lines,
-                                struct tsr_err *err);
+                                struct tsr_plan_solver *one, struct tsr_solver_solution *s,
+                                struct tsr_solver_line *lines, struct tsr_err *err);
 
 #endif

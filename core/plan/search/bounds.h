@@ -18,6 +18,7 @@ struct tsr_plan_setting;
 struct tsr_plan_problem;
 struct tsr_plan_planned;
 struct tsr_plan_lines;
+struct tsr_plan_solver;
 
 struct tsr_plan_bound_line {
     double limit, slope, value; /* omega; ms a unit of omega; ms, INFINITY: there is no plan */
@@ -30,6 +31,7 @@ struct tsr_plan_bounds {
     struct tsr_plan_bound_line *lines; /* [n][TSR_PLAN_BOUND_LINES] */
     struct tsr_plan_lines
         *options; /* [n][2] of instances of a round, and of all rounds (lines.h); NULL: not kept */
+    struct tsr_plan_solver *solver; /* for the solves that keep lines of options; owned */
     /* NULL, or gets every plan that a search finds, not only its best; q has setting i */
     tsr_status (*found)(void *ctx, uint64_t i, const struct tsr_plan_problem *q,
                         const struct tsr_plan_planned *a, struct tsr_err *err);

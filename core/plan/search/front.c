@@ -1,5 +1,6 @@
 #include "plan/search/front_internal.h"
 #include "plan/search/kept.h"
+#include "plan/search/lines.h"
 #include "plan/search/whatif_internal.h"
 
 #include "base/clock.h"
@@ -9,9 +10,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define POINTS     14u  /* as many are looked for */
-#define SEARCHES   24u  /* at most, after those of the ends */
-#define EDGES      4u   /* points from which on others come from limits alone */
+#define MOST_BYTES (UINT64_C(64) << 20) /* of the instances of searches for any plan */
+#define POINTS     14u                  /* as many are looked for */
+#define SEARCHES   24u                  /* at most, after those of the ends */
+#define EDGES      4u                   /* points from which on others come from limits alone */
 #define WORTH      1e7  /* times of the fastest plan that its omega is worth where quality is all */
 #define FIRST_PART 0.25 /* of the time of the job's plan, at most, for a search without its limit */
 #define LESS       1e-6 /* of an omega: what is less than that is one that differs */
@@ -51,12 +53,27 @@ static uint64_t family(const struct tsr_front_drawn *z, uint64_t i)
     return n;
 }
 
+/* Whether a plan is known of a setting that takes as much memory or more: with as many requests at once, in chunks as large. */
+static bool fits_more(const struct tsr_front_drawn *z, uint64_t i, double limit)
+{
+    const struct tsr_plan_setting *v = z->bounds.list;
+    for (uint64_t k = 0; k < z->bounds.n; k++) {
+        struct tsr_plan_setting s = v[k];
+        s.chunk = v[i].chunk;
+        bool larger = v[k].chunk == 0 || (v[i].chunk && v[k].chunk >= v[i].chunk);
+        if (z->fits[k] <= limit && larger && s.concurrency >= v[i].concurrency &&
+            tsr_front_alike(&s, &v[i]))
+            return true;
+    }
+    return false;
+}
+
 static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, bool *yes,
                            bool *known, struct tsr_err *err)
 {
     struct tsr_plan_problem q = z->p;
     double                  left = z->end - tsr_now_s();
-    *yes = *known = z->fits[i] <= limit;
+    *yes = *known = fits_more(z, i, limit);
     if (*yes || left <= 0)
         return TSR_OK;
     if (tsr_plan_bounds_get(&z->bounds, i, limit, 0) == INFINITY) {
@@ -66,6 +83,7 @@ static tsr_status has_plan(struct tsr_front_drawn *z, uint64_t i, double limit, 
     q.max_omega = limit;
     q.o.theta = 0;
     q.o.time_limit = isfinite(left) ? left : 0;
+    q.lines = &z->any[i];
     tsr_plan_settings_put(&q, &z->bounds.list[i]);
     z->f->solves++;
     TSR_TRY(tsr_plan_whatif_feasible(q, z->solver, yes, known, err));
@@ -122,35 +140,8 @@ static tsr_status look(struct tsr_front_drawn *z, double limit, double theta, do
         st = tsr_front_add(z, &q, &a, *sure, at, err);
     else if (!plan && st == TSR_OK && k != TSR_FRONT_NONE)
         st = tsr_front_take(z, k, *sure, at, err);
-    tsr_plan_planned_free(&a);
+    tsr_plan_planned_put_back(&a);
     return st;
-}
-
-/* The limit of the default without indicators by KL: 4 bits in all layers; NAN where no candidate has them. */
-static double four_bits(const struct tsr_plan_problem *p)
-{
-    const struct tsr_plan_candidate *v = p->candidates.v;
-    for (uint64_t c = 0; c < p->candidates.n; c++)
-        if (v[c].bits == 4 && !v[c].mixed)
-            return tsr_plan_quality_uniform(&p->quality, c) + tsr_plan_problem_kl_base(p);
-    return NAN;
-}
-
-/* Omega that no plan has. */
-static double most_of(const struct tsr_plan_problem *p)
-{
-    double sum = isfinite(p->quality.eight) ? p->quality.eight : 0;
-    for (uint64_t l = 0; l < p->quality.layers; l++) {
-        double most = 0;
-        for (uint64_t c = 0; c < p->candidates.n; c++)
-            most = fmax(most, p->quality.omega[l * p->candidates.n + c]);
-        sum += most;
-    }
-    for (uint32_t i = 0; i < p->quality.kl.n_end; i++)
-        sum += p->quality.kl.end[i].kl;
-    for (uint32_t i = 0; i < p->quality.kl.n_kv; i++)
-        sum += p->quality.kl.kv[i].kl;
-    return 2 * sum + 1;
 }
 
 /* The fastest plan within a limit: a point that is there, or a new one; TSR_FRONT_NONE: none. */
@@ -202,11 +193,13 @@ static tsr_status least_omega(struct tsr_front_drawn *z, uint64_t high, struct t
         st = rule_out(z, omega * (1 - LESS), &none, err);
     for (unsigned part = 64; part > 1 && st == TSR_OK; part /= 4)
         st = rule_out(z, omega + (z->f->v[high].omega - omega) / part, &sure, err);
+    z->likely = tsr_front_most(z, omega * (1 + 1e-9));
     if (st == TSR_OK)
         st = look(z, omega * (1 + 1e-9), 0, 2 * ms, ms, &at, &sure, err); /* not this plan alone */
+    z->likely = TSR_FRONT_NONE;
     if (st == TSR_OK && at != TSR_FRONT_NONE)
         z->f->v[at].proved = z->f->v[at].proved && sure && none;
-    tsr_plan_planned_free(&a);
+    tsr_plan_planned_put_back(&a);
     return st;
 }
 
@@ -225,7 +218,10 @@ static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, stru
             return TSR_OK;
         double theta = (z->charged[j] - z->charged[i]) / less;
         double value = fmin(tsr_front_value(z, i, theta), tsr_front_value(z, j, theta));
-        return look(z, z->most, theta, value, z->charged[i], &at, &sure, err);
+        z->likely = tsr_front_between(z, i, j, z->most);
+        tsr_status st = look(z, z->most, theta, value, z->charged[i], &at, &sure, err);
+        z->likely = TSR_FRONT_NONE;
+        return st;
     }
     double floor = fmax(b->floor, v[j].omega), limit = 0.5 * (floor + v[i].omega);
     b->floor = limit;
@@ -244,7 +240,7 @@ static tsr_status divide(struct tsr_front_drawn *z, uint64_t i, uint64_t j, stru
 static tsr_status find(struct tsr_front_drawn *z, bool default_limit, struct tsr_err *err)
 {
     uint64_t high, i = 0, j = 0, v[TSR_PLAN_FRONT];
-    double   four = default_limit ? four_bits(&z->p) : NAN;
+    double   four = default_limit ? tsr_front_four_bits(&z->p) : NAN;
     z->left = 4; /* the ends decide what is between: more time for them */
     TSR_TRY(within(z, z->most, &high, err));
     if (high == TSR_FRONT_NONE ||
@@ -290,7 +286,7 @@ tsr_status tsr_plan_front_own(struct tsr_plan_planned *a, struct tsr_plan_proble
                               struct tsr_err *err)
 {
     struct tsr_plan_problem q = *p;
-    double                  start = tsr_now_s(), most = most_of(p), limit = p->o.time_limit;
+    double start = tsr_now_s(), most = tsr_front_most_omega(p), limit = p->o.time_limit;
     tsr_plan_kept_close(kept); /* it may be of another problem */
     if (!(p->max_omega >= 0 && p->max_omega < most))
         return own_of(a, p, kept, solver, err);
@@ -305,7 +301,7 @@ tsr_status tsr_plan_front_own(struct tsr_plan_planned *a, struct tsr_plan_proble
         tsr_plan_built_put(a->built, p);
         return TSR_OK;
     }
-    tsr_plan_planned_free(a);
+    tsr_plan_planned_put_back(a);
     q = *p;
     q.o.time_limit = limit > 0 ? fmax(limit - (tsr_now_s() - start), limit / 2) : limit;
     tsr_status st = own_of(a, &q, kept, solver, err);
@@ -337,10 +333,14 @@ static tsr_status draw(struct tsr_front_drawn *z, const struct tsr_plan_problem 
     z->bounds.ctx = z;
     z->order = tsr_new(z->bounds.n, sizeof *z->order);
     z->fits = tsr_new(z->bounds.n, sizeof *z->fits);
-    if (!z->order || !z->fits)
-        return tsr_fail_nomem(err, z->bounds.n * sizeof *z->fits, "settings of a front");
-    for (uint64_t i = 0; i < z->bounds.n; i++)
+    z->any = tsr_new(z->bounds.n, sizeof *z->any);
+    if (!z->order || !z->fits || !z->any)
+        return tsr_fail_nomem(err, z->bounds.n * sizeof *z->any, "settings of a front");
+    for (uint64_t i = 0; i < z->bounds.n; i++) {
         z->fits[i] = INFINITY;
+        z->any[i].most = MOST_BYTES / z->bounds.n;
+        z->any[i].solver = z->bounds.solver;
+    }
     if (own) {
         TSR_TRY(tsr_front_add(z, p, own, own->status == TSR_SOLVED_OPTIMAL, &at, err));
         TSR_TRY(tsr_front_keep(z, z->setting[at], p, own, err));
@@ -360,12 +360,15 @@ tsr_status tsr_plan_front_find(struct tsr_plan_front *f, const struct tsr_plan_p
         return tsr_fail_nomem(err, sizeof *z, "a front");
     z->f = f;
     z->solver = solver;
-    z->most = most_of(p);
+    z->most = tsr_front_most_omega(p);
     z->end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY;
     tsr_status st = draw(z, p, own, known, err);
     for (uint64_t i = 0; i < z->spares; i++)
         free(z->spare[i].v.layers);
+    for (uint64_t i = 0; z->any && i < z->bounds.n; i++)
+        tsr_plan_lines_free(&z->any[i]);
     tsr_plan_kept_close(&z->bounds);
+    free(z->any);
     free(z->fits);
     free(z->order);
     free(z);

@@ -37,7 +37,8 @@ struct tsr_front_drawn {
     uint64_t                     *order; /* [settings] scratch */
     uint64_t
         likely; /* setting that a search starts with; TSR_FRONT_NONE: that of the best kept plan */
-    double *fits; /* [settings] omega of a plan that is known; INFINITY: none is */
+    struct tsr_plan_lines *any;  /* [settings] of searches for any plan; owned */
+    double                *fits; /* [settings] omega of a plan that is known; INFINITY: none is */
 };
 
 /* tsr_plan_bounds.found: keeps the plan.  ctx: a struct tsr_front_drawn.  [any] */
@@ -46,12 +47,19 @@ tsr_status tsr_front_keep(void *ctx, uint64_t i, const struct tsr_plan_problem *
 /* The kept plan of least time + theta omega, below `value`, within a limit; TSR_FRONT_NONE: none.  [any] */
 uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double theta, double value);
 /* A setting for a plan between two points: like one of theirs, with a number of requests at once between theirs, the nearest to the
- * mean of the logarithms, of those that may be faster than the slower point, j; TSR_FRONT_NONE: none is between.  [any] */
+ * mean of the logarithms, of those that may be faster than the slower point, j; without one, the first that has each part of one
+ * of theirs, or the one of both; TSR_FRONT_NONE: none is between.  [any] */
 uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit);
+/* Of the settings that may have a plan within a limit the first one with the most requests at once; TSR_FRONT_NONE: none.  [any] */
+uint64_t tsr_front_most(const struct tsr_front_drawn *z, double limit);
 /* z->order: all settings, first z->likely or the one of kept plan k, if any, then those with the least bounds.  [any] */
 tsr_status tsr_front_sort(struct tsr_front_drawn *z, uint64_t k, double limit, double theta,
                           struct tsr_err *err);
 
+/* The limit of the default without indicators by KL: 4 bits in all layers; NAN where no candidate has them.  [any] */
+double tsr_front_four_bits(const struct tsr_plan_problem *p);
+/* Omega that no plan has.  [any] */
+double tsr_front_most_omega(const struct tsr_plan_problem *p);
 /* The index of q's setting in the list; its length: none of these.  [any] */
 uint64_t tsr_front_setting(const struct tsr_plan_bounds *b, const struct tsr_plan_problem *p);
 /* Whether two settings differ in the requests at once alone, or not at all.  [any] */

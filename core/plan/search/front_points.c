@@ -43,6 +43,31 @@ bool tsr_front_alike(const struct tsr_plan_setting *s, const struct tsr_plan_set
            s->most_k == t->most_k;
 }
 
+double tsr_front_four_bits(const struct tsr_plan_problem *p)
+{
+    const struct tsr_plan_candidate *v = p->candidates.v;
+    for (uint64_t c = 0; c < p->candidates.n; c++)
+        if (v[c].bits == 4 && !v[c].mixed)
+            return tsr_plan_quality_uniform(&p->quality, c) + tsr_plan_problem_kl_base(p);
+    return NAN;
+}
+
+double tsr_front_most_omega(const struct tsr_plan_problem *p)
+{
+    double sum = isfinite(p->quality.eight) ? p->quality.eight : 0;
+    for (uint64_t l = 0; l < p->quality.layers; l++) {
+        double most = 0;
+        for (uint64_t c = 0; c < p->candidates.n; c++)
+            most = fmax(most, p->quality.omega[l * p->candidates.n + c]);
+        sum += most;
+    }
+    for (uint32_t i = 0; i < p->quality.kl.n_end; i++)
+        sum += p->quality.kl.end[i].kl;
+    for (uint32_t i = 0; i < p->quality.kl.n_kv; i++)
+        sum += p->quality.kl.kv[i].kl;
+    return 2 * sum + 1;
+}
+
 /* Whether two plans are one. */
 static bool same(const struct tsr_plan_front_point *v, double latency_ms, double omega)
 {
@@ -149,6 +174,18 @@ uint64_t tsr_front_spare(const struct tsr_front_drawn *z, double limit, double t
     return best;
 }
 
+/* Whether each part of a setting is that of one of two others. */
+static bool is_mixed(const struct tsr_plan_setting *s, const struct tsr_plan_setting *x,
+                     const struct tsr_plan_setting *y)
+{
+    bool cache =
+        (s->kv == x->kv && s->types == x->types) || (s->kv == y->kv && s->types == y->types);
+    return cache && (s->concurrency == x->concurrency || s->concurrency == y->concurrency) &&
+           (s->chunk == x->chunk || s->chunk == y->chunk) &&
+           (s->end == x->end || s->end == y->end) &&
+           (s->most_k == x->most_k || s->most_k == y->most_k);
+}
+
 uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t j, double limit)
 {
     const struct tsr_plan_setting *v = z->bounds.list;
@@ -172,6 +209,21 @@ uint64_t tsr_front_between(const struct tsr_front_drawn *z, uint64_t i, uint64_t
             best = k;
         }
     }
+    for (uint64_t k = 0; k < n && best == TSR_FRONT_NONE; k++)
+        if (k != x && k != y && is_mixed(&v[k], &v[x], &v[y]) &&
+            tsr_plan_bounds_get(&z->bounds, k, limit, 0) < z->charged[j])
+            best = k;
+    return best == TSR_FRONT_NONE && x == y ? x : best;
+}
+
+uint64_t tsr_front_most(const struct tsr_front_drawn *z, double limit)
+{
+    uint64_t best = TSR_FRONT_NONE;
+    for (uint64_t k = 0; k < z->bounds.n; k++)
+        if (tsr_plan_bounds_get(&z->bounds, k, limit, 0) < INFINITY &&
+            (best == TSR_FRONT_NONE ||
+             z->bounds.list[k].concurrency > z->bounds.list[best].concurrency))
+            best = k;
     return best;
 }
 

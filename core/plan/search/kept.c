@@ -1,6 +1,7 @@
 #include "plan/search/kept.h"
 
 #include "base/mem.h"
+#include "plan/instance/objective.h"
 #include "plan/search/lines.h"
 
 #include <stdlib.h>
@@ -18,11 +19,14 @@ tsr_status tsr_plan_kept_open(struct tsr_plan_bounds *b, const struct tsr_plan_p
     b->used = tsr_new(n, sizeof *b->used);
     b->lines = tsr_new(n * TSR_PLAN_BOUND_LINES, sizeof *b->lines);
     b->options = tsr_new(2 * n, sizeof *b->options);
-    if (!b->used || !b->lines || !b->options)
+    b->solver = tsr_new(1, sizeof *b->solver);
+    if (!b->used || !b->lines || !b->options || !b->solver)
         return tsr_fail_nomem(err, n * TSR_PLAN_BOUND_LINES * sizeof *b->lines,
                               "bounds of settings");
-    for (uint64_t i = 0; i < 2 * n; i++)
+    for (uint64_t i = 0; i < 2 * n; i++) {
         b->options[i].most = MOST_BYTES / (2 * n);
+        b->options[i].solver = b->solver;
+    }
     return TSR_OK;
 }
 
@@ -30,6 +34,9 @@ void tsr_plan_kept_close(struct tsr_plan_bounds *b)
 {
     for (uint64_t i = 0; b->options && i < 2 * b->n; i++)
         tsr_plan_lines_free(&b->options[i]);
+    if (b->solver)
+        tsr_plan_solver_end(b->solver);
+    free(b->solver);
     free(b->options);
     free(b->lines);
     free(b->used);
@@ -54,6 +61,7 @@ void tsr_plan_kept_take(struct tsr_plan_bounds *b, struct tsr_plan_bounds *from)
                    from->used[j] * sizeof *b->lines);
             for (uint64_t k = 0; k < 2; k++) {
                 b->options[2 * i + k] = from->options[2 * j + k];
+                b->options[2 * i + k].solver = b->solver;
                 from->options[2 * j + k] = (struct tsr_plan_lines){ 0 };
             }
             break;

@@ -80,7 +80,7 @@ static tsr_status solve(struct tsr_plan_lines *l, uint64_t first, const struct t
         s->bound = fmin(least, fmax(1, inst->in.cutoff) * 1e9); /* an answer has a number */
         return TSR_OK;
     }
-    TSR_TRY(tsr_plan_solve_lines(&some, &solver->found, solver->options, s, lines, err));
+    TSR_TRY(tsr_plan_solve_lines(&some, &solver->found, solver->options, l->solver, s, lines, err));
     for (uint64_t i = 0; i < some.in.n_options; i++)
         keep(l, first + of[i], &inst->in, &lines[i]);
     if (s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE)

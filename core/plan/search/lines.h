@@ -12,14 +12,16 @@
 
 struct tsr_instance;
 struct tsr_plan_built;
+struct tsr_plan_solver;
 struct tsr_solver_solution;
 
 /* What is known of the options of a setting's instances: those of the first part, of the second one and so on. */
 struct tsr_plan_lines {
     struct tsr_plan_bounds of; /* n 0: nothing yet; arrays are owned */
     struct tsr_plan_built
-        *built;    /* of the last search that did not need them for its answer; owned, NULL: none */
-    uint64_t most; /* bytes that these may have */
+        *built; /* of the last search that did not need them for its answer; owned, NULL: none */
+    uint64_t                most;   /* bytes that these may have */
+    struct tsr_plan_solver *solver; /* for its solves; the owner's, NULL: one for each */
 };
 
 /* tsr_plan_solve() of an instance whose options are those from `first` on of `all`. Options that cannot be below its cutoff

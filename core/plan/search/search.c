@@ -147,11 +147,10 @@ static tsr_status build(struct search *z, const struct tsr_plan_space *space,
     return TSR_OK;
 }
 
-/* After a solve, of a build that is not the answer's. */
-static void keep(struct search *z, const struct tsr_plan_space *space, struct tsr_plan_built *b)
+/* After a search that does not need it for its answer. */
+static void keep(struct tsr_plan_lines *l, struct tsr_plan_built *b)
 {
-    struct tsr_plan_lines *l = z->p->lines;
-    if (l && !l->built && space->codecs && b->bytes <= l->most)
+    if (l && b && !l->built && b->codecs && b->bytes <= l->most)
         l->built = b;
     else
         tsr_plan_built_destroy(b);
@@ -169,7 +168,7 @@ static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *sp
     if (z->p->any && z->a->solution) /* the others are unknown */
         z->a->bound = -INFINITY;
     if (z->a->built != b)
-        keep(z, space, b);
+        keep(z->p->lines, b);
     z->a->choices++;
     return st;
 }
@@ -280,9 +279,9 @@ tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem 
                                         .a = a,
                                         .cutoff = cutoff,
                                         .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
-    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN,
-                                    .objective = INFINITY,
-                                    .bound = INFINITY };
+    *a = (struct tsr_plan_planned){
+        .status = TSR_SOLVED_UNKNOWN, .objective = INFINITY, .bound = INFINITY, .lines = p->lines
+    };
     (void)snprintf(a->solver, sizeof a->solver, "%s", solver->found.component->name);
     if (p->max_omega >= 0 &&
         p->kv_omega + p->ends_omega > p->max_omega) { /* whatever the weights are */
@@ -302,4 +301,11 @@ void tsr_plan_planned_free(struct tsr_plan_planned *a)
     tsr_plan_built_destroy(a->built);
     free(a->solution);
     *a = (struct tsr_plan_planned){ 0 };
+}
+
+void tsr_plan_planned_put_back(struct tsr_plan_planned *a)
+{
+    keep(a->lines, a->built);
+    a->built = NULL;
+    tsr_plan_planned_free(a);
 }

@@ -120,6 +120,8 @@ struct tsr_plan_planned {
     struct tsr_plan_built  *built;   /* the choice that won, and its instance and solution */
     uint64_t                part;
     struct tsr_solver_solution *solution;
+    struct tsr_plan_lines
+        *lines; /* p->lines of the search, for tsr_plan_planned_put_back() alone; NULL: none */
 };
 
 /* cutoff: only better plans matter; INFINITY: all.  With p->whole it is of all rounds, like the answer's bound, and the answer has
@@ -127,6 +129,8 @@ struct tsr_plan_planned {
 tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                       const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err);
 void       tsr_plan_planned_free(struct tsr_plan_planned *a); /* zeroed or filled */
+/* The same, where the lines that the search kept (lines.h), which are there yet, get its instances for their next search.  [any] */
+void tsr_plan_planned_put_back(struct tsr_plan_planned *a);
 /* Whether the solver gets all widths and codecs of a problem at once.  [any] */
 bool tsr_search_joint(const struct tsr_plugin_spec *solver);
 bool tsr_plan_planned_has_plan(const struct tsr_plan_planned *a);

@@ -122,7 +122,7 @@ static tsr_status search(struct settled *z, struct tsr_err *err)
             st = tsr_settled_search(z, i, false, &last, err);
     if (st == TSR_OK)
         conclude(z, &last);
-    tsr_plan_planned_free(&last);
+    tsr_plan_planned_put_back(&last);
     return st;
 }
 
@@ -330,7 +330,7 @@ tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_
         a->status = TSR_SOLVED_INFEASIBLE;
     a->settings = n;
     a->seconds = tsr_now_s() - start;
-    tsr_plan_planned_free(&last);
+    tsr_plan_planned_put_back(&last);
     free(least);
     return st;
 }

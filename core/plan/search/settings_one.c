@@ -95,7 +95,7 @@ static tsr_status all_rounds(struct settled *z, uint64_t i, const struct tsr_pla
         *least = (a.bound + ends) * burden(&q);
     tsr_logf(TSR_LOG_DEBUG, "%llu at once, all rounds: status %u, at least %.6g ms, %.3g s",
              (unsigned long long)z->list[i].concurrency, a.status, *least, a.seconds);
-    tsr_plan_planned_free(&a);
+    tsr_plan_planned_put_back(&a);
     return st;
 }
 
@@ -105,7 +105,7 @@ void tsr_settled_take(struct settled *z, uint64_t i, struct tsr_plan_planned *a,
     a->choices = b->choices;
     a->solves = b->solves;
     a->options = b->options;
-    tsr_plan_planned_free(b);
+    tsr_plan_planned_put_back(b);
     *b = *a;
     *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
     z->at = i;
@@ -163,7 +163,7 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
         z->bound = fmin(z->bound, known);
         return TSR_OK;
     }
-    tsr_plan_planned_free(last);
+    tsr_plan_planned_put_back(last);
     q.lines = z->shared && z->shared->options ? &z->shared->options[2 * i] : NULL;
     TSR_TRY(tsr_settled_one(z, i, &q, limit, last, err));
     z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;

@@ -55,14 +55,24 @@ static tsr_status check_claims(const struct tsr_instance *inst, const struct tsr
     return TSR_OK;
 }
 
-static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
-                             const void *opts, struct tsr_solver_solution *s,
-                             struct tsr_solver_line *lines, struct tsr_err *err)
+void tsr_plan_solver_end(struct tsr_plan_solver *one)
 {
-    const struct tsr_solver_v1       *t = f->iface;
+    if (one->self)
+        one->iface->destroy(one->self);
+    *one = (struct tsr_plan_solver){ 0 };
+}
+
+/* one: gets an instance of the solver where it has none. */
+static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
+                             const void *opts, struct tsr_plan_solver *one,
+                             struct tsr_solver_solution *s, struct tsr_solver_line *lines,
+                             struct tsr_err *err)
+{
+    const struct tsr_solver_v1       *t = one->iface = f->iface;
     const struct tsr_solver_lines_v1 *more = NULL;
-    void                             *self = NULL;
-    TSR_TRY(t->create(f->host, opts, &self, err));
+    if (!one->self)
+        TSR_TRY(t->create(f->host, opts, &one->self, err));
+    void *self = one->self;
     /* the plugin may move the pointers of its copy, not ours */
     struct tsr_solver_solution out = *s;
     if (lines && TSR_HAS(struct tsr_solver_v1, t, extension) && t->extension)
@@ -71,7 +81,6 @@ static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_p
         lines[i] = (struct tsr_solver_line){ .value = -INFINITY };
     tsr_status st = more ? more->solve(self, &inst->in, &out, lines, err)
                          : t->solve(self, &inst->in, &out, err);
-    t->destroy(self);
     s->status = out.status;
     s->objective = out.objective;
     s->bound = out.bound;
@@ -80,15 +89,18 @@ static tsr_status solve_here(const struct tsr_instance *inst, const struct tsr_p
     return st;
 }
 
-/* lines NULL: nobody keeps them. */
+/* one NULL: an instance for this solve.  lines NULL: nobody keeps them. */
 static tsr_status solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
-                        const void *opts, struct tsr_solver_solution *s,
-                        struct tsr_solver_line *lines, struct tsr_err *err)
+                        const void *opts, struct tsr_plan_solver *one,
+                        struct tsr_solver_solution *s, struct tsr_solver_line *lines,
+                        struct tsr_err *err)
 {
     const struct tsr_solver_v1 *t = f->iface;
+    struct tsr_plan_solver      own = { 0 };
     tsr_status                  st = f->isolate || t->supports & TSR_SOLVER_ISOLATED
                                          ? tsr_plan_isolated(&inst->in, f, opts, f->isolate, s, err)
-                                         : solve_here(inst, f, opts, s, lines, err);
+                                         : solve_here(inst, f, opts, one ? one : &own, s, lines, err);
+    tsr_plan_solver_end(&own);
     if (st != TSR_OK)
         return tsr_err_prefix(err, st, "solver \"%s\"", f->component->name);
     return check_claims(inst, f, s, err);
@@ -118,7 +130,7 @@ static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_
                  "whole; the times of its plan are those of the chunks",
                  f->component->name);
     if (st == TSR_OK)
-        st = solve(&whole, f, opts, s, NULL, err);
+        st = solve(&whole, f, opts, NULL, s, NULL, err);
     if (st == TSR_OK && (s->status == TSR_SOLVED_OPTIMAL || s->status == TSR_SOLVED_FEASIBLE)) {
         s->status = TSR_SOLVED_FEASIBLE;
         s->bound = -INFINITY;
@@ -130,8 +142,9 @@ static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_
 }
 
 tsr_status tsr_plan_solve_lines(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
-                                const void *opts, struct tsr_solver_solution *s,
-                                struct tsr_solver_line *lines, struct tsr_err *err)
+                                const void *opts, struct tsr_plan_solver *one,
+                                struct tsr_solver_solution *s, struct tsr_solver_line *lines,
+                                struct tsr_err *err)
 {
     const struct tsr_solver_v1 *t = f->iface;
     uint64_t                    missing = inst->features & ~t->supports;
@@ -142,11 +155,11 @@ tsr_status tsr_plan_solve_lines(const struct tsr_instance *inst, const struct ts
         return tsr_fail(err, TSR_E_UNSUPPORTED,
                         "solver \"%s\" does not support %s; choose another one", f->component->name,
                         tsr_plan_solver_parts(missing, parts, sizeof parts));
-    return solve(inst, f, opts, s, lines, err);
+    return solve(inst, f, opts, one, s, lines, err);
 }
 
 tsr_status tsr_plan_solve(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
                           const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
 {
-    return tsr_plan_solve_lines(inst, f, opts, s, NULL, err);
+    return tsr_plan_solve_lines(inst, f, opts, NULL, s, NULL, err);
 }

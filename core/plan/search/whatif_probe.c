@@ -34,7 +34,7 @@ tsr_status tsr_plan_whatif_feasible(struct tsr_plan_problem p, const struct tsr_
     tsr_status st = tsr_search(&a, &p, solver, INFINITY, err);
     *yes = st == TSR_OK && tsr_plan_planned_has_plan(&a);
     *known = *yes || a.status == TSR_SOLVED_INFEASIBLE;
-    tsr_plan_planned_free(&a);
+    tsr_plan_planned_put_back(&a);
     return st;
 }
 

@@ -299,9 +299,15 @@ void ex_columns_price(struct ex *x, const struct ex_model *m)
     (void)m;
     for (uint64_t i = 0; i < x->K * x->L * (x->L + 1); i++)
         x->cost[i] = INFINITY;
+    x->reach_of = 0; /* stages go as far as there are columns: most layers have none from them on */
+    memset(x->reach, 0, x->K * x->L * sizeof *x->reach);
+    memset(x->last, 0, x->K * x->L * sizeof *x->last);
     for (uint64_t i = 0; i < c->n_seg; i++) {
         const struct ex_segment *g = &c->seg[i];
-        double                   a = x->w.a[g->k], b = x->w.b[g->k], t = x->w.theta, v = INFINITY;
+        uint32_t                *reach = &x->reach[g->k * x->L + g->s];
+        x->last[g->k * x->L + g->s] |= g->e == x->L;
+        *reach = g->e < x->L && g->e > *reach ? g->e : *reach;
+        double a = x->w.a[g->k], b = x->w.b[g->k], t = x->w.theta, v = INFINITY;
         for (uint64_t j = g->first; j < g->first + g->n; j++) {
             double cost = a * c->pre[j] + b * c->dec[j] + t * c->w[j];
             c->cost[j] = cost;

@@ -9,6 +9,7 @@
 
 struct exact {
     const struct tsr_host *host;
+    void                  *blocks[EX_BLOCKS];
 };
 
 static uint64_t now_us(void)
@@ -204,7 +205,9 @@ static void clear(struct ex *x)
     x->heap = NULL;
     x->paths = NULL;
     x->lab[0] = x->lab[1] = NULL;
-    x->heap_room = x->path_room = x->lab_room[0] = x->lab_room[1] = x->least_of = 0;
+    x->heap_room = x->path_room = x->lab_room[0] = x->lab_room[1] = 0;
+    x->least_of = x->reach_of = 0;
+    x->kept = false;
     x->cols = (struct ex_columns){ 0 };
     x->best = x->target = x->closed = INFINITY;
 }
@@ -242,6 +245,7 @@ static tsr_status solve_lines(void *self, const struct tsr_solver_instance *in,
     struct tsr_solver_instance whole; /* members that the host does not know are 0: no such part */
     in = whole_instance(in, &whole);
     struct ex x = { .host = s->host,
+                    .blocks = s->blocks,
                     .in = in,
                     .L = in->layers,
                     .K = in->n_kinds,
@@ -310,7 +314,7 @@ static tsr_status exact_create(const struct tsr_host *host, const void *opts, vo
     (void)opts;
     if (!s)
         return tsr_fail(err, TSR_E_NOMEM, "out of memory: %zu bytes for solver exact", sizeof *s);
-    s->host = host;
+    *s = (struct exact){ .host = host };
     *self = s;
     return TSR_OK;
 }
@@ -318,8 +322,10 @@ static tsr_status exact_create(const struct tsr_host *host, const void *opts, vo
 static void exact_destroy(void *self)
 {
     struct exact *s = self;
-    if (s)
-        s->host->release(s->host->ctx, s, sizeof *s);
+    if (!s)
+        return;
+    ex_release(s->host, s->blocks);
+    s->host->release(s->host->ctx, s, sizeof *s);
 }
 
 static const struct tsr_solver_v1 exact_iface = {

@@ -30,6 +30,7 @@
 #define EX_SMALL  32u        /* layers times kinds of a small problem: its columns are few */
 #define EX_FEW    8u         /* candidates of a layer for which relax.c's prices are fine enough */
 #define EX_NEAR   8u         /* candidates of a layer that polish.c tries */
+#define EX_BLOCKS 8u         /* freed blocks of memory that an instance keeps for its next solves */
 #define EX_NONE   UINT32_MAX /* no such state */
 
 /* A bit candidate that a kind can run for a class. */
@@ -108,15 +109,15 @@ struct ex_move {
     uint32_t l, item;
 };
 
-/* An exchange of item j for item i of a layer. */
+/* An exchange of item j for item i of a layer, and of `times` - 1 others that are like it. */
 struct ex_pair {
-    uint16_t l;
+    uint16_t l, times;
     uint8_t  i, j;
 };
 
-/* How many exchanges of a kind price an axis, and for which model: its option plus 1, 0: none yet. */
+/* The exchanges of a kind that price an axis: `all` with their times. option: of the model, plus 1; 0: none yet. */
 struct ex_pairs {
-    uint64_t option, n;
+    uint64_t option, n, all;
 };
 
 struct ex_label {
@@ -161,23 +162,22 @@ struct ex_view {
 
 struct ex {
     const struct tsr_host            *host;
+    void                            **blocks; /* [EX_BLOCKS] of the component, for ex_new() */
     const struct tsr_solver_instance *in;
     uint64_t                          L, K, Q, C, V;
     const uint64_t                   *host_bytes; /* [C][Q]; NULL: no layer has any there */
-    bool                              small;      /* L K is at most EX_SMALL */
-    bool                              many; /* candidates: polish.c and refine.c are worth it */
+    bool small, many; /* L K is at most EX_SMALL; candidates: polish.c and refine.c are worth it */
     /* devices: pools, of which kinds take some; without pools each kind has one of its own */
-    uint64_t    G;
-    uint64_t   *pool, *takes;     /* [K] */
-    uint64_t   *have;             /* [G] at most what L stages take */
-    uint64_t    n_states;         /* state 0: none used */
-    uint32_t   *next;             /* [n_states][K] */
-    bool       *complete;         /* [n_states] a plan may end here */
-    bool       *reached;          /* [n_states] by devices one after the other */
-    bool       *leads, *trails;   /* [K] only ever the first stage; only ever the last */
-    double     *omega;            /* [K][L][Q] rounded; without kind_omega [L][Q] */
-    uint64_t    omega_kind;       /* entries from one kind to the next, or 0 */
-    double     *link_omega;       /* [V][L] rounded; NULL: none */
+    uint64_t  G;
+    uint64_t *pool, *takes;     /* [K] */
+    uint64_t *have;             /* [G] at most what L stages take */
+    uint64_t  n_states;         /* state 0: none used */
+    uint32_t *next;             /* [n_states][K] */
+    bool   *complete, *reached; /* [n_states] a plan may end here; by devices one after the other */
+    bool   *leads, *trails;     /* [K] only ever the first stage; only ever the last */
+    double *omega;              /* [K][L][Q] rounded; without kind_omega [L][Q] */
+    uint64_t    omega_kind;     /* entries from one kind to the next, or 0 */
+    double     *link_omega;     /* [V][L] rounded; NULL: none */
     double      w_limit, w_scale; /* INFINITY: none; a typical sum of omega */
     double      f_limit;          /* max_first_ms with its tolerance; INFINITY: none */
     double      w_unit;           /* that the omegas are multiples of */
@@ -207,22 +207,22 @@ struct ex {
     uint32_t         *reach;                  /* [K][L] largest e; 0: none                   */
     bool             *last;                   /* [K][L] e = L is possible, too               */
     double           *fwd, *bwd, *into, *way; /* [n][G][L+1], same, [n][K][L], [G][K] */
-    double           *bwd0, *bwdw;            /* potentials without multipliers; of omega    */
-    double           *bwdf;                   /* of prefill times                            */
-    struct ex_price  *price;                  /* [K][EX_PRICES]                              */
-    uint32_t         *n_price;                /* [K]                                         */
-    struct ex_price  *finer;                  /* [K][EX_FINER] a ring */
-    uint32_t         *n_finer;                /* [K] put there; from EX_FINER on the ring is full */
-    double           *prefix;                 /* [K][EX_PRICES][L+1]                         */
-    double           *priced;                 /* scratch: [C][Q][EX_PRICES]                  */
-    uint64_t          n_slopes;               /* at most EX_SLOPES                           */
-    struct ex_pairs  *pairs;                  /* [K][3]                                      */
-    struct ex_pair   *pair;                   /* [K][3][n_slopes] in order of their last worth */
-    double           *slopes, *most;          /* scratch: [3][n_slopes], [3][L+1]            */
-    double           *least;                  /* [K][3][L] least bytes, prefill, decode      */
-    uint64_t          least_of;               /* of the model of this option, plus 1         */
-    double           *bundle;                 /* climb.c's */
-    void             *block;                  /* the tables' memory */
+    double *bwd0, *bwdw, *bwdf; /* potentials without multipliers; of omega; of prefill times */
+    struct ex_price  *price;    /* [K][EX_PRICES]                              */
+    uint32_t         *n_price;  /* [K]                                         */
+    struct ex_price  *finer;    /* [K][EX_FINER] a ring */
+    uint32_t         *n_finer;  /* [K] put there; from EX_FINER on the ring is full */
+    double           *prefix;   /* [K][EX_PRICES][L+1]                         */
+    double           *priced;   /* scratch: [C][Q][EX_PRICES]                  */
+    uint64_t          n_slopes; /* at most EX_SLOPES                           */
+    struct ex_pairs  *pairs;    /* [K][3]                                      */
+    struct ex_pair   *pair;     /* [K][3][n_slopes] in order of their last worth */
+    double           *slopes, *most;      /* scratch: [3][n_slopes], [3][L+1]            */
+    double           *least;              /* [K][3][L] least bytes, prefill, decode      */
+    uint64_t          least_of, reach_of; /* of the model of this option, plus 1; reach and last */
+    double            reach_hi[2];        /* and the caps that these are of */
+    double           *bundle;             /* climb.c's */
+    void             *block;              /* the tables' memory */
     bool              fresh;           /* ex_climb() left cost and fwd at the node's multipliers */
     struct ex_node   *start, *climbed; /* of the last root, its multipliers; of the last climb */
     struct ex_view    view;            /* of that climb */
@@ -230,17 +230,16 @@ struct ex {
     struct ex_move   *near_move;
     uint64_t          polished;
     struct ex_label  *lab[2];
-    uint64_t          lab_room[2];
     struct ex_columns cols;
     struct ex_path   *paths;
-    uint64_t          n_paths, path_room;
+    uint64_t          n_paths, path_room, lab_room[2];
     uint32_t         *head;   /* [n][G][L+1] */
     uint64_t         *seg_of; /* [K][L+1] first segment of (k, s) */
     /* limits */
     uint64_t   cuts, gained; /* so many; the last one after which a half had a higher bound */
     uint64_t   end_us, ticks, nodes, all_labels, all_paths;
-    bool       late;
-    tsr_status status; /* first failure */
+    bool       late, kept; /* kept: some plan keeps to the limits */
+    tsr_status status;     /* first failure */
 };
 
 #define EX_SEG(x, k, s, e)    (((uint64_t)(k) * (x)->L + (s)) * ((x)->L + 1) + (e))
@@ -251,9 +250,10 @@ double ex_unit(double total);
 /* The nearest multiple; of a value above twice the cap, that of twice the cap. */
 double ex_snap(double v, double cap, double unit);
 
-/* Memory from the host; the size is kept in front.  ex_new() zeroes; NULL sets x->status. */
+/* Memory from the host, of 64 KiB and more also again; the size is kept in front. ex_new() zeroes; NULL sets x->status. */
 void *ex_new(struct ex *x, uint64_t n, uint64_t size);
 void  ex_free(struct ex *x, void *p);
+void  ex_release(const struct tsr_host *host, void **blocks);
 /* Room for at least n entries, contents kept; false: out of memory. */
 bool ex_grow(struct ex *x, void **p, uint64_t *room, uint64_t n, uint64_t size);
 /* True when the search must stop: deadline, user, or an earlier failure. */

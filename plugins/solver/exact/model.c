@@ -4,26 +4,59 @@
 
 /* ---- memory, time ---------------------------------------------------------- */
 
+/* Blocks of many pages take as long to get from the system as a small problem takes to solve. */
+#define MANY_BYTES (UINT64_C(64) << 10)
+#define MOST_BYTES (UINT64_C(16) << 20)
+#define WASTE      4u /* times what is needed, at most */
+
+/* A freed block that is large enough; NULL: none. */
+static uint64_t *freed_block(struct ex *x, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < EX_BLOCKS && bytes >= MANY_BYTES; i++) {
+        uint64_t *p = x->blocks[i];
+        if (p && p[0] >= bytes && p[0] / WASTE <= bytes) {
+            x->blocks[i] = NULL;
+            return p;
+        }
+    }
+    return NULL;
+}
+
 void *ex_new(struct ex *x, uint64_t n, uint64_t size)
 {
-    uint64_t *p = NULL, bytes;
-    if (!__builtin_mul_overflow(n, size, &bytes) && !__builtin_add_overflow(bytes, 64, &bytes))
-        p = x->host->alloc(x->host->ctx, bytes, 64);
+    uint64_t *p = NULL, bytes, has = 0;
+    if (!__builtin_mul_overflow(n, size, &bytes) && !__builtin_add_overflow(bytes, 64, &bytes)) {
+        p = freed_block(x, bytes);
+        has = p ? p[0] : bytes;
+        p = p ? p : x->host->alloc(x->host->ctx, bytes, 64);
+    }
     if (!p) {
         x->status = x->status == TSR_OK ? TSR_E_NOMEM : x->status;
         return NULL;
     }
     memset(p, 0, bytes);
-    p[0] = bytes;
+    p[0] = has;
     return p + 8;
 }
 
 void ex_free(struct ex *x, void *p)
 {
-    if (p) {
-        uint64_t *head = (uint64_t *)p - 8;
-        x->host->release(x->host->ctx, head, head[0]);
-    }
+    if (!p)
+        return;
+    uint64_t *head = (uint64_t *)p - 8;
+    for (uint64_t i = 0; i < EX_BLOCKS && head[0] >= MANY_BYTES && head[0] <= MOST_BYTES; i++)
+        if (!x->blocks[i]) {
+            x->blocks[i] = head;
+            return;
+        }
+    x->host->release(x->host->ctx, head, head[0]);
+}
+
+void ex_release(const struct tsr_host *host, void **blocks)
+{
+    for (uint64_t i = 0; i < EX_BLOCKS; i++)
+        if (blocks[i])
+            host->release(host->ctx, blocks[i], *(uint64_t *)blocks[i]);
 }
 
 bool ex_grow(struct ex *x, void **p, uint64_t *room, uint64_t n, uint64_t size)

@@ -127,6 +127,7 @@ double ex_aim_within(struct ex *x, uint64_t model, enum ex_aim aim)
     bool      first = aim == EX_FIRST;
     double    limit = first ? x->models[model].f_limit : x->w_limit, found = NAN;
     struct ex y = { .host = x->host,
+                    .blocks = x->blocks,
                     .in = x->in,
                     .L = x->L,
                     .K = x->K,

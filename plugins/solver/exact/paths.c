@@ -21,14 +21,25 @@ double ex_link(const struct ex *x, const struct ex_model *m, uint64_t l, uint64_
     return best;
 }
 
-/* x->way: [groups][K] ex_link() after layer l.  Only what links add to omega depends on the layer. */
-static void set_ways(struct ex *x, const struct ex_model *m, uint64_t l, bool first)
+/* x->way: ex_link() after layer l from group g to kind k at g x by_g + k x by_k.  Only what links add to omega depends on
+ * the layer. */
+static void set_ways(struct ex *x, const struct ex_model *m, uint64_t l, bool first, uint64_t by_g,
+                     uint64_t by_k)
 {
     if (!first && !x->link_omega)
         return;
     for (uint64_t g = 0; g < m->groups; g++)
         for (uint64_t k = 0; k < x->K; k++)
-            x->way[g * x->K + k] = ex_link(x, m, l, g, k, NULL);
+            x->way[g * by_g + k * by_k] = ex_link(x, m, l, g, k, NULL);
+}
+
+/* to[i] = least of it and v + way[i]. */
+static void lower(double *restrict to, const double *restrict way, double v, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        double t = v + way[i];
+        to[i] = t < to[i] ? t : to[i];
+    }
 }
 
 /* Largest e of a segment from s, e = L included. */
@@ -37,40 +48,48 @@ static uint64_t last_of(const struct ex *x, uint64_t k, uint64_t s)
     return x->last[k * x->L + s] ? x->L : x->reach[k * x->L + s];
 }
 
+/* in: [K] least sum of a path to state st at layer s, with the link to each kind.  Most groups have no such path. */
+static bool set_into(const struct ex *x, const struct ex_model *m, uint64_t st, uint64_t s,
+                     double *in)
+{
+    bool any = s == 0 && st == 0;
+    for (uint64_t k = 0; k < x->K; k++)
+        in[k] = any ? 0 : INFINITY;
+    for (uint64_t g = 0; g < m->groups && s > 0; g++) {
+        double v = x->fwd[EX_AT(x, m, st, g, s)];
+        if (!(v < INFINITY))
+            continue;
+        lower(in, x->way + g * x->K, v, x->K);
+        any = true;
+    }
+    return any;
+}
+
 /* x->fwd: least sum of a path to each state; x->into: the same with the link to kind k. */
 double ex_forward(struct ex *x, const struct ex_model *m)
 {
     uint64_t L = x->L, K = x->K, n = x->n_states, G = m->groups;
+    double  *in = x->way + G * K;
     for (uint64_t i = 0; i < n * G * (L + 1); i++)
         x->fwd[i] = INFINITY;
-    for (uint64_t st = 0; st < n; st++)
-        for (uint64_t k = 0; k < K; k++)
-            for (uint64_t s = 0; s < L; s++)
-                x->into[(st * K + k) * L + s] = INFINITY;
+    for (uint64_t i = 0; i < n * K * L; i++)
+        x->into[i] = INFINITY;
     for (uint64_t s = 0; s < L; s++) {
         if (s > 0)
-            set_ways(x, m, s - 1, s == 1);
-        for (uint64_t st = 0; st < n; st++)
+            set_ways(x, m, s - 1, s == 1, K, 1);
+        for (uint64_t st = 0; st < n; st++) {
+            if (!set_into(x, m, st, s, in))
+                continue;
             for (uint64_t k = 0; k < K; k++) {
                 uint32_t to = x->next[st * K + k];
                 uint64_t end = last_of(x, k, s);
-                if (to == EX_NONE || end <= s || (s == 0 && st != 0))
+                if (to == EX_NONE || end <= s || !(in[k] < INFINITY))
                     continue;
-                double v = s == 0 ? 0 : INFINITY;
-                for (uint64_t g = 0; g < G && s > 0; g++) {
-                    double a = x->fwd[EX_AT(x, m, st, g, s)] + x->way[g * K + k];
-                    v = a < v ? a : v;
-                }
-                x->into[(st * K + k) * L + s] = v;
-                if (!(v < INFINITY))
-                    continue;
-                double       *f = x->fwd + EX_AT(x, m, to, G > 1 ? k : 0, 0);
-                const double *c = x->cost + EX_SEG(x, k, s, 0);
-                for (uint64_t e = s + 1; e <= end; e++) {
-                    double t = v + c[e];
-                    f[e] = t < f[e] ? t : f[e];
-                }
+                x->into[(st * K + k) * L + s] = in[k];
+                lower(x->fwd + EX_AT(x, m, to, G > 1 ? k : 0, s + 1),
+                      x->cost + EX_SEG(x, k, s, s + 1), in[k], end - s);
             }
+        }
     }
     double best = INFINITY;
     for (uint64_t st = 0; st < n; st++)
@@ -79,10 +98,28 @@ double ex_forward(struct ex *x, const struct ex_model *m)
     return best;
 }
 
+/* The least of c[i] + b[i]. */
+static double least_sum(const double *restrict c, const double *restrict b, uint64_t n)
+{
+    double   v[4] = { INFINITY, INFINITY, INFINITY, INFINITY };
+    uint64_t e = 0;
+    for (; e + 4 <= n; e += 4)
+        for (uint64_t i = 0; i < 4; i++) {
+            double t = c[e + i] + b[e + i];
+            v[i] = t < v[i] ? t : v[i];
+        }
+    for (; e < n; e++)
+        v[0] = c[e] + b[e] < v[0] ? c[e] + b[e] : v[0];
+    v[0] = v[1] < v[0] ? v[1] : v[0];
+    v[2] = v[3] < v[2] ? v[3] : v[2];
+    return v[2] < v[0] ? v[2] : v[0];
+}
+
 /* to: least sum of a path from each state to the end. */
 void ex_backward(struct ex *x, const struct ex_model *m, double *to)
 {
     uint64_t L = x->L, K = x->K, n = x->n_states, G = m->groups;
+    double  *out = x->way + G * K; /* [G] of one state and layer */
     for (uint64_t st = 0; st < n; st++)
         for (uint64_t g = 0; g < G; g++) {
             for (uint64_t s = 0; s < L; s++)
@@ -91,26 +128,27 @@ void ex_backward(struct ex *x, const struct ex_model *m, double *to)
         }
     for (uint64_t s = L; s-- > 0;) {
         if (s > 0)
-            set_ways(x, m, s - 1, s + 1 == L);
-        for (uint64_t st = 0; st < n; st++)
+            set_ways(x, m, s - 1, s + 1 == L, 1, G);
+        for (uint64_t st = 0; st < n; st++) {
+            double first = INFINITY;
+            for (uint64_t g = 0; g < G; g++)
+                out[g] = INFINITY;
             for (uint64_t k = 0; k < K; k++) {
                 uint32_t next = x->next[st * K + k];
                 uint64_t end = last_of(x, k, s);
                 if (next == EX_NONE || end <= s)
                     continue;
-                const double *b = to + EX_AT(x, m, next, G > 1 ? k : 0, 0);
-                const double *c = x->cost + EX_SEG(x, k, s, 0);
-                double        v = INFINITY;
-                for (uint64_t e = s + 1; e <= end; e++) {
-                    double t = c[e] + b[e];
-                    v = t < v ? t : v;
-                }
-                for (uint64_t g = 0; g < G && v < INFINITY; g++) {
-                    double *at = to + EX_AT(x, m, st, g, s);
-                    double  a = s > 0 ? v + x->way[g * K + k] : v;
-                    *at = a < *at ? a : *at;
-                }
+                double v = least_sum(x->cost + EX_SEG(x, k, s, s + 1),
+                                     to + EX_AT(x, m, next, G > 1 ? k : 0, s + 1), end - s);
+                if (!(v < INFINITY))
+                    continue;
+                first = v < first ? v : first;
+                if (s > 0)
+                    lower(out, x->way + k * G, v, G);
             }
+            for (uint64_t g = 0; g < G; g++)
+                to[EX_AT(x, m, st, g, s)] = s > 0 ? out[g] : first;
+        }
     }
 }
 

@@ -48,34 +48,56 @@ static double more_of(const struct ex_item *i, const struct ex_item *j, int axis
     return axis == 1 ? i->pre - j->pre : i->dec - j->dec;
 }
 
-/* The exchanges of two items of a layer that are worth a price on an axis; of many layers a sample. */
-static uint64_t list_pairs(const struct ex *x, const struct ex_model *m, uint64_t k, int axis,
-                           struct ex_pair *out)
+/* Whether items of two layers cost the same on a kind: all layers of a class do where nobody measured their omega. */
+static bool is_alike(const struct ex *x, uint64_t k, uint64_t l, uint64_t other)
 {
-    uint64_t n = 0, pairs = x->L * (x->Q * (x->Q - 1) / 2 + 1), stride = 1 + pairs / EX_SLOPES;
+    return x->in->layer_class[l] == x->in->layer_class[other] &&
+           memcmp(ex_omega_of(x, k, l), ex_omega_of(x, k, other), x->Q * sizeof *x->omega) == 0;
+}
+
+/* The exchanges of two items of a layer that are worth a price on an axis; of many layers a sample, of which those after one that
+ * is alike count as its exchanges. */
+static void list_pairs(const struct ex *x, const struct ex_model *m, uint64_t k, int axis,
+                       struct ex_pairs *list, struct ex_pair *out)
+{
+    uint64_t pairs = x->L * (x->Q * (x->Q - 1) / 2 + 1), stride = 1 + pairs / EX_SLOPES, n = 0;
+    uint64_t first = 0; /* of the layer before, or of the first one like it */
+    list->all = 0;
     for (uint64_t l = 0; l < x->L; l += stride) {
         uint32_t              count;
         const struct ex_item *it = ex_items_of(x, m, k, l, &count);
-        for (uint32_t i = 0; i < count; i++)
-            for (uint32_t j = 0; j < count && n < x->n_slopes; j++)
-                if (more_of(&it[i], &it[j], axis) > 0)
-                    out[n++] = (struct ex_pair){ (uint16_t)l, (uint8_t)i, (uint8_t)j };
+        bool                  alike = l > 0 && is_alike(x, k, l, l - stride);
+        first = alike ? first : n;
+        for (uint64_t i = first; alike && i < n && list->all < x->n_slopes; i++, list->all++)
+            out[i].times++;
+        for (uint32_t i = 0; i < count && !alike; i++)
+            for (uint32_t j = 0; j < count && list->all < x->n_slopes; j++)
+                if (more_of(&it[i], &it[j], axis) > 0) {
+                    out[n++] = (struct ex_pair){ (uint16_t)l, 1, (uint8_t)i, (uint8_t)j };
+                    list->all++;
+                }
     }
-    return n;
+    list->n = n;
 }
 
-/* What a unit of memory (axis 0), prefill (1) or decode time (2) saves, sorted; returns how many
- * that save something, *first is the least of these.  Pairs stay in the order of the last weights, in
+/* What a unit of an axis saves, sorted, by the exchanges that save something. */
+struct slopes {
+    const double         *v;
+    const struct ex_pair *pair;
+    uint64_t              all; /* with their times */
+};
+
+/* Of memory (axis 0), prefill (1) or decode time (2).  Pairs stay in the order of the last weights, in
  * which they are nearly sorted: this is done for every kind at every step of the multipliers. */
-static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int axis, double **first)
+static struct slopes slopes(struct ex *x, const struct ex_model *m, uint64_t k, int axis)
 {
-    uint64_t         at = k * 3 + (uint64_t)axis, zeros = 0;
+    uint64_t         at = k * 3 + (uint64_t)axis, zeros = 0, none = 0;
     struct ex_pairs *list = &x->pairs[at];
     struct ex_pair  *pair = x->pair + at * x->n_slopes;
     double          *out = x->slopes + (uint64_t)axis * x->n_slopes;
     if (list->option != m->option + 1) {
         list->option = m->option + 1;
-        list->n = list_pairs(x, m, k, axis, pair);
+        list_pairs(x, m, k, axis, list, pair);
     }
     for (uint64_t n = 0; n < list->n; n++) {
         struct ex_pair        p = pair[n];
@@ -87,36 +109,35 @@ static uint64_t slopes(struct ex *x, const struct ex_model *m, uint64_t k, int a
     }
     sort(out, pair, list->n);
     while (zeros < list->n && !(out[zeros] > 0))
-        zeros++;
-    *first = out + zeros;
-    return list->n - zeros;
+        none += pair[zeros++].times;
+    return (struct slopes){ out + zeros, pair + zeros, list->all - none };
 }
 
 /* Price at a quantile; 0 without savings. */
-static double quantile(const double *a, uint64_t n, double f)
+static double quantile(const struct slopes *s, double f)
 {
-    if (f < 0 || n == 0)
+    if (f < 0 || s->all == 0)
         return 0;
-    return a[(uint64_t)(f * (double)(n - 1))] * (1 + 1e-9);
+    uint64_t at = (uint64_t)(f * (double)(s->all - 1)), i = 0;
+    while (at >= s->pair[i].times)
+        at -= s->pair[i++].times;
+    return s->v[i] * (1 + 1e-9);
 }
 
 static void set_prices(struct ex *x, const struct ex_model *m, uint64_t k)
 {
-    double  *s[3];
-    uint64_t n[3];
-    for (int axis = 0; axis < 3; axis++) {
-        bool capped = axis == 0 || (axis == 1 ? x->w.p_hi : x->w.d_hi) < INFINITY;
-        s[axis] = x->slopes;
-        n[axis] = capped ? slopes(x, m, k, axis, &s[axis]) : 0;
-    }
+    struct slopes s[3] = { 0 };
+    for (int axis = 0; axis < 3; axis++)
+        if (axis == 0 || (axis == 1 ? x->w.p_hi : x->w.d_hi) < INFINITY)
+            s[axis] = slopes(x, m, k, axis);
     uint32_t count = 0;
     for (uint64_t i = 0; i < GRID; i++) {
-        if ((grid[i][1] >= 0 && n[1] == 0) || (grid[i][2] >= 0 && n[2] == 0) ||
-            (grid[i][0] >= 0 && n[0] == 0))
+        if ((grid[i][1] >= 0 && s[1].all == 0) || (grid[i][2] >= 0 && s[2].all == 0) ||
+            (grid[i][0] >= 0 && s[0].all == 0))
             continue;
         x->price[k * EX_PRICES + count++] =
-            (struct ex_price){ quantile(s[0], n[0], grid[i][0]), quantile(s[1], n[1], grid[i][1]),
-                               quantile(s[2], n[2], grid[i][2]) };
+            (struct ex_price){ quantile(&s[0], grid[i][0]), quantile(&s[1], grid[i][1]),
+                               quantile(&s[2], grid[i][2]) };
     }
     uint32_t finer = x->n_finer[k] < EX_FINER ? x->n_finer[k] : EX_FINER;
     for (uint32_t i = 0; i < finer; i++) {
@@ -157,9 +178,10 @@ static void set_prefix(struct ex *x, const struct ex_model *m, uint64_t k)
         uint32_t              n;
         const struct ex_item *it = ex_items_of(x, m, k, l, &n);
         const double         *row = x->priced + x->in->layer_class[l] * x->Q * G;
-        for (uint64_t g = 0; g < G; g++)
+        bool                  alike = l > 0 && is_alike(x, k, l, l - 1);
+        for (uint64_t g = 0; g < G && !alike; g++)
             least[g] = n ? INFINITY : 0; /* reach stops before a layer without */
-        for (uint32_t i = 0; i < n; i++, row += G) {
+        for (uint32_t i = 0; i < n && !alike; i++, row += G) {
             double w = x->w.theta * ex_omega_of(x, k, l)[it[i].q];
             for (uint64_t g = 0; g < G; g++) {
                 double t = row[g] + w;
@@ -206,7 +228,7 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
 {
     const double *t = m->end + k * 4, *least = x->least + k * 3 * x->L;
     double        mem = s ? 0 : (double)m->embed, pre = s ? 0 : t[0], dec = s ? 0 : t[1];
-    double        room = (double)m->room[k];
+    double        room = (double)m->room[k], p_hi = x->w.p_hi, d_hi = x->w.d_hi;
     uint64_t      e = s;
     x->reach[k * x->L + s] = 0;
     x->last[k * x->L + s] = false;
@@ -216,13 +238,13 @@ static void set_reach(struct ex *x, const struct ex_model *m, uint64_t k, uint64
         mem += least[e];
         pre += least[x->L + e];
         dec += least[2 * x->L + e];
-        if (!(mem <= room && pre <= x->w.p_hi && dec <= x->w.d_hi))
+        if (!(mem <= room && pre <= p_hi && dec <= d_hi))
             break;
         e++;
     }
     if (e == x->L) {
         x->last[k * x->L + s] =
-            mem + (double)m->head <= room && pre + t[2] <= x->w.p_hi && dec + t[3] <= x->w.d_hi;
+            mem + (double)m->head <= room && pre + t[2] <= p_hi && dec + t[3] <= d_hi;
         e--;
     }
     x->reach[k * x->L + s] = x->trails[k] ? 0 : (uint32_t)e;
@@ -248,9 +270,49 @@ void ex_least(struct ex *x, const struct ex_model *m)
         }
 }
 
+/* How far stages of all kinds can go: of one model and box it is the same at each step of the multipliers. */
+static void set_reaches(struct ex *x, const struct ex_model *m)
+{
+    if (x->reach_of == m->option + 1 && x->reach_hi[0] == x->w.p_hi && x->reach_hi[1] == x->w.d_hi)
+        return;
+    x->reach_of = m->option + 1;
+    x->reach_hi[0] = x->w.p_hi;
+    x->reach_hi[1] = x->w.d_hi;
+    for (uint64_t k = 0; k < x->K; k++)
+        for (uint64_t s = 0; s < x->L; s++)
+            set_reach(x, m, k, s);
+}
+
+/* c: [n] the largest of rows f: [G], each `apart` from the one before, plus their base.  Four rows at a time: each is a load,
+ * and c is loaded and stored once for them. */
+static void set_largest(double *restrict c, uint64_t n, const double *restrict f, uint64_t apart,
+                        const double *restrict base, uint32_t G)
+{
+    for (uint64_t e = 0; e < n; e++)
+        c[e] = -INFINITY;
+    uint32_t g = 0;
+    for (; g + 4 <= G; g += 4, f += 4 * apart) {
+        const double *f1 = f + apart, *f2 = f1 + apart, *f3 = f2 + apart;
+        double        b0 = base[g], b1 = base[g + 1], b2 = base[g + 2], b3 = base[g + 3];
+        for (uint64_t e = 0; e < n; e++) {
+            double v = f[e] + b0, w = f1[e] + b1, y = f2[e] + b2, z = f3[e] + b3, t = c[e];
+            v = w > v ? w : v;
+            y = z > y ? z : y;
+            v = y > v ? y : v;
+            c[e] = v > t ? v : t;
+        }
+    }
+    for (; g < G; g++, f += apart)
+        for (uint64_t e = 0; e < n; e++) {
+            double v = f[e] + base[g];
+            c[e] = v > c[e] ? v : c[e];
+        }
+}
+
 void ex_relax(struct ex *x, const struct ex_model *m)
 {
     uint64_t L = x->L;
+    set_reaches(x, m);
     for (uint64_t k = 0; k < x->K; k++) {
         double inner[2][EX_PRICES] = { { 0 } }, whole[2][EX_PRICES] = { { 0 } }; /* [s > 0] */
         set_prices(x, m, k);
@@ -262,23 +324,20 @@ void ex_relax(struct ex *x, const struct ex_model *m)
                 whole[s][g] = constant(x, m, p, k, s, L);
             }
         for (uint64_t s = 0; s < L; s++) {
-            double *c = x->cost + EX_SEG(x, k, s, 0);
-            set_reach(x, m, k, s);
-            uint64_t end = x->reach[k * L + s];
-            for (uint64_t e = s; e <= L; e++)
-                c[e] = e > s && e <= end ? -INFINITY : INFINITY;
-            if (x->last[k * L + s])
-                c[L] = -INFINITY;
-            for (uint32_t g = 0; g < x->n_price[k]; g++) {
-                const double *f = x->prefix + (k * EX_PRICES + g) * (L + 1);
-                double        base = inner[s > 0][g] - f[s];
-                for (uint64_t e = s + 1; e <= end; e++) {
-                    double t = f[e] + base;
-                    c[e] = t > c[e] ? t : c[e];
-                }
-                if (x->last[k * L + s])
-                    c[L] = fmax(c[L], f[L] - f[s] + whole[s > 0][g]);
-            }
+            double       *c = x->cost + EX_SEG(x, k, s, 0), base[EX_PRICES];
+            const double *f = x->prefix + k * EX_PRICES * (L + 1);
+            uint64_t      end = x->reach[k * L + s] > s ? x->reach[k * L + s] : s;
+            for (uint32_t g = 0; g < x->n_price[k]; g++)
+                base[g] = inner[s > 0][g] - f[g * (L + 1) + s];
+            c[s] = INFINITY;
+            set_largest(c + s + 1, end - s, f + s + 1, L + 1, base, x->n_price[k]);
+            for (uint64_t e = end + 1; e <= L; e++)
+                c[e] = INFINITY;
+            if (!x->last[k * L + s])
+                continue;
+            c[L] = -INFINITY;
+            for (uint32_t g = 0; g < x->n_price[k]; g++, f += L + 1)
+                c[L] = fmax(c[L], f[L] - f[s] + whole[s > 0][g]);
         }
     }
 }

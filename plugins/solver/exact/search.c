@@ -267,13 +267,16 @@ static void root(struct ex *x, uint64_t model)
         memcpy(x->start, n, sizeof *n + 2 * x->G * sizeof(double));
     /* elsewhere another climb from there, with new cuts, is worth more than it takes */
     n->settled &= x->L * x->K <= 2 * (uint64_t)EX_SMALL;
-    if (n->bound < x->target && m->unchecked) {
-        m->unchecked = false;
-        if (!x->keeps_limits(x, model, &x->why)) {
+    /* where some plan keeps to the limits, most models have one: of the others the search finds out */
+    x->kept = x->kept || x->n_best;
+    if (n->bound < x->target && m->unchecked && !x->kept) {
+        x->kept = x->keeps_limits(x, model, &x->why);
+        if (!x->kept) {
             n->bound = INFINITY;
             put_line(x, n, INFINITY, true);
         }
     }
+    m->unchecked = false;
     if (n->bound >= x->target)
         done(x, n, n->bound);
     else

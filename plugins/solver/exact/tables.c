@@ -42,7 +42,7 @@ bool ex_tables_init(struct ex *x)
         { &x->bwdf, x->f_limit < INFINITY ? at : 0, sizeof(double) },
         { &x->head, at, sizeof *x->head },
         { &x->into, x->n_states * K * L, sizeof(double) },
-        { &x->way, groups * K, sizeof(double) },
+        { &x->way, groups * K + (groups > K ? groups : K), sizeof(double) },
         { &x->price, K * EX_PRICES, sizeof *x->price },
         { &x->n_price, K, sizeof *x->n_price },
         { &x->finer, x->many ? K * EX_FINER : 0, sizeof *x->finer },

@@ -28,6 +28,7 @@
 
 struct standin_counts {
     uint64_t launches, captured, instantiated, graphs, products, heuristics, waits, linalg;
+    uint64_t nodes;   /* launches of the graphs that were launched */
     uint64_t early;   /* launches in captures, which overlap with the one before them */
     uint64_t fetched; /* the largest copy to the host, in bytes */
     uint64_t taken;   /* allocations and frees of memory */

@@ -325,6 +325,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec e, CUstream s)
     for (uint64_t i = 0; i < c->n && r == CUDA_SUCCESS; i++)
         r = add(s, &c->tasks[i]);
     standin_count()->graphs++;
+    standin_count()->nodes += c->n;
     standin_begin();
     return r;
 }

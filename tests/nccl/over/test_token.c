@@ -40,7 +40,8 @@ struct way {
     const char             *devices; /* TSR_STANDIN */
     uint32_t                act, stages;
     bool                    windows;
-    uint64_t                graphs, launches; /* of a token, of both ranks together */
+    /* Of a token, of both ranks together; nodes: launches of the graphs, 0: not counted. */
+    uint64_t graphs, launches, nodes;
 };
 
 struct rank {
@@ -193,6 +194,8 @@ static void check_counts(const struct way *w, const struct standin_counts *was,
      * for the stage.  The last stage of the rank without a head waits for the stage alone. */
     const uint64_t waits = UINT64_C(3) * w->stages * RANKS - 2;
     check_one(w, "graphs", is->graphs - was->graphs, w->graphs);
+    if (w->nodes)
+        check_one(w, "kernels of graphs", is->nodes - was->nodes, w->nodes);
     check_one(w, "kernels launched alone", is->launches - was->launches, w->launches);
     check_one(w, "graphs made", is->instantiated - was->instantiated, 0);
     check_one(w, "allocations and frees", is->taken - was->taken, 0);
@@ -308,16 +311,19 @@ static void check(const struct way *w)
 
 #define W4 "use: rtn\nbits: 4\ngroup: 32\n"
 
+/* Launches of a layer: 10 with int8 activations; 13 with q, k and v one by one and ACT by itself. In addition, for each
+ * rank: the first norm of a stage, the last ADD of a stage without a norm after it, and the LM head. */
 static const struct way ways[] = {
-    { "windows", "llama", W4, "plain", TSR_COMM_ALL_GATHER, "devices=2", TSR_ACT_A8, 1, true, 2,
-      0 },
+    { "windows", "llama", W4, "plain", TSR_COMM_ALL_GATHER, "devices=2", TSR_ACT_A8, 1, true, 2, 0,
+      UINT64_C(10) * WIDE_LAYERS *RANKS + 4 },
     { "biases", "opt", NULL, "plain:dtype=bf16", TSR_COMM_ALL_GATHER, "devices=2", TSR_ACT_F32, 1,
-      true, 2, 0 },
+      true, 2, 0, UINT64_C(13) * WIDE_LAYERS *RANKS + 4 },
     { "stages", "llama", W4, "plain", TSR_COMM_ALL_GATHER, "devices=2", TSR_ACT_A8, STAGES, true,
-      UINT64_C(2) * STAGES, 0 },
+      UINT64_C(2) * STAGES, 0, UINT64_C(10) * WIDE_LAYERS *RANKS + 12 },
     { "no peers", "llama", W4, "plain", TSR_COMM_ALL_GATHER, "devices=2,nopeers", TSR_ACT_A8, 1,
-      false, 4, 79 },
-    { "codec mx", "llama", W4, "mx", TSR_COMM_TWO_STEP, "devices=2", TSR_ACT_A8, 1, false, 4, 115 },
+      false, 4, 79, 0 },
+    { "codec mx", "llama", W4, "mx", TSR_COMM_TWO_STEP, "devices=2", TSR_ACT_A8, 1, false, 4, 115,
+      0 },
 };
 
 static void test_windows(void **state)
