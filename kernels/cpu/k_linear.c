@@ -3,6 +3,7 @@
 #include "k_codes.h"
 #include "k_decl.h"
 #include "k_tile.h"
+#include "simd_rows.h"
 
 #define AHEAD   4096u /* bytes between a prefetch and its use */
 #define X_AHEAD 32u   /* columns between a prefetch of activations and their use */
@@ -282,61 +283,58 @@ static void linear_tiles(const struct tsr_cpu_linear *a, uint64_t panel, uint64_
     }
 }
 
-/* Few tokens: the weights are read once, widened in registers.  Two segments go side by side, so
- * that twice as many chains hide the latency of the FMA. */
+/* Column k of a panel; of BF16 in the order of v_load_rows_bf16(). */
+INLINE void column(enum tsr_cpu_layout kind, const uint8_t *panel, uint64_t k, v16 *x, v16 *y)
+{
+    if (kind == W_BF16) {
+        v_load_rows_bf16(panel + k * PANEL * 2, x, y);
+        return;
+    }
+    *x = wide(kind, panel, k, 0);
+    *y = wide(kind, panel, k, 1);
+}
+
+/* Sums of its rows. */
+INLINE void store_rows(enum tsr_cpu_layout kind, float *to, v16 x, v16 y)
+{
+    if (kind == W_BF16)
+        v_in_rows(&x, &y);
+    v_store(to, x);
+    v_store(to + 16, y);
+}
+
+/* Few tokens: the weights are read once, widened in registers, and in the order of memory.  Two segments side by side would
+ * be twice as many chains of FMA, but from memory one stream is faster. */
 INLINE void linear_few(const struct tsr_cpu_linear *a, uint64_t panel, enum tsr_cpu_layout kind,
                        const int m)
 {
     const struct tsr_cpu_weight *w = a->w;
     const uint64_t               bytes = kind == W_F32 ? 128 : 64; /* of a column */
-    const uint8_t               *codes = w->codes + panel * w->panel_bytes;
-    _Alignas(64) float           seg[DIRECT_MAX][SEGMENTS + 1][PANEL];
-    for (uint64_t s = 0; s < w->nseg; s += 2) {
-        uint64_t       k0 = s * w->seg, k1 = k0 + w->seg;
-        uint64_t       n0 = w->cols - k0 < w->seg ? w->cols - k0 : w->seg;
-        uint64_t       n1 = w->cols > k1 ? w->cols - k1 < w->seg ? w->cols - k1 : w->seg : 0;
-        const float   *x = a->x + k0;
-        const uint8_t *p = codes + k0 * bytes, *q = p + w->seg * bytes;
-#define TAKE(t) v16 c##t##a = v_set1(0.0f), c##t##b = c##t##a, d##t##a = c##t##a, d##t##b = c##t##a;
+    const uint8_t               *p = w->codes + panel * w->panel_bytes;
+    _Alignas(64) float           seg[DIRECT_MAX][SEGMENTS][PANEL];
+    for (uint64_t s = 0, k = 0; s < w->nseg; s++) {
+        const uint64_t end = w->cols - k < w->seg ? w->cols : k + w->seg;
+#define TAKE(t) v16 c##t##a = v_set1(0.0f), c##t##b = c##t##a;
 #define STEP(t)                                                                                    \
     if (t < m) {                                                                                   \
-        v16 xt = v_set1(x[t * a->ldx + k]);                                                        \
+        v16 xt = v_set1(a->x[t * a->ldx + k]);                                                     \
         c##t##a = v_fma(xt, wa, c##t##a);                                                          \
         c##t##b = v_fma(xt, wb, c##t##b);                                                          \
     }
-#define STEP2(t)                                                                                   \
-    if (t < m) {                                                                                   \
-        v16 xt = v_set1(x[t * a->ldx + k + w->seg]);                                               \
-        d##t##a = v_fma(xt, ya, d##t##a);                                                          \
-        d##t##b = v_fma(xt, yb, d##t##b);                                                          \
-    }
 #define GIVE(t)                                                                                    \
-    if (t < m) {                                                                                   \
-        v_store(seg[t][s], c##t##a);                                                               \
-        v_store(seg[t][s] + 16, c##t##b);                                                          \
-        v_store(seg[t][s + 1], d##t##a);                                                           \
-        v_store(seg[t][s + 1] + 16, d##t##b);                                                      \
-    }
+    if (t < m)                                                                                     \
+        store_rows(kind, seg[t][s], c##t##a, c##t##b);
         FEW_EACH(TAKE)
-        uint64_t k = 0;
-        for (; k < n1; k++) {
-            v16 wa = wide(kind, p, k, 0), wb = wide(kind, p, k, 1);
-            v16 ya = wide(kind, q, k, 0), yb = wide(kind, q, k, 1);
-            for (uint64_t line = 0; line < bytes; line += 64) {
+        for (; k < end; k++) {
+            v16 wa, wb;
+            column(kind, p, k, &wa, &wb);
+            for (uint64_t line = 0; line < bytes; line += 64)
                 v_prefetch(p + k * bytes + AHEAD + line);
-                v_prefetch(q + k * bytes + AHEAD + line);
-            }
-            FEW_EACH(STEP)
-            FEW_EACH(STEP2)
-        }
-        for (; k < n0; k++) { /* the other segment is shorter or empty */
-            v16 wa = wide(kind, p, k, 0), wb = wide(kind, p, k, 1);
             FEW_EACH(STEP)
         }
         FEW_EACH(GIVE)
 #undef TAKE
 #undef STEP
-#undef STEP2
 #undef GIVE
     }
     for (int t = 0; t < m; t++)
