@@ -58,7 +58,7 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_a
                     want);
 }
 
-tsr_cpu_pack_words *tsr_cpu_packs_words(const struct tsr_cpu_kernels *k)
+tsr_cpu_pack_opposed *tsr_cpu_packs_opposed(const struct tsr_cpu_kernels *k)
 {
     (void)k;
     return NULL;

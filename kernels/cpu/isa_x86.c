@@ -105,9 +105,9 @@ tsr_status tsr_cpu_pick(const struct tsr_cpu_kernels **k, const struct tsr_cpu_a
                           "TSR_ISA=%.40s: unknown; use scalar, avx2, avxvnni, avx512 or amx", want);
 }
 
-tsr_cpu_pack_words *tsr_cpu_packs_words(const struct tsr_cpu_kernels *k)
+tsr_cpu_pack_opposed *tsr_cpu_packs_opposed(const struct tsr_cpu_kernels *k)
 {
-    return k == &tsr_cpu_kernels_avx2 ? tsr_k_pack_words_avx2 : NULL;
+    return k == &tsr_cpu_kernels_avx2 ? tsr_k_pack_opposed_avx2 : NULL;
 }
 
 int tsr_cpu_permutes(const struct tsr_cpu_kernels *k)

@@ -4,22 +4,9 @@
 #include "k_tiles_a8.h"
 
 #ifdef ISA_TILE_WORDS
-static void pack_words(int16_t *dst, const int8_t *q, uint64_t ldq, uint64_t n, uint64_t m)
-{
-    for (uint64_t k = 0; k < n; k += 4, dst += 4 * ISA_TOKENS_MANY)
-        for (uint64_t t = 0; t < ISA_TOKENS_MANY; t++) {
-            const int8_t *from = q + t * ldq + k;
-            int16_t      *even = dst + 2 * t, *odd = even + 2 * ISA_TOKENS_MANY;
-            even[0] = t < m ? from[0] : 0;
-            even[1] = t < m ? from[2] : 0;
-            odd[0] = t < m ? from[1] : 0;
-            odd[1] = t < m ? from[3] : 0;
-        }
-}
-
-tsr_cpu_pack_words *const K(pack_words) = pack_words;
+tsr_cpu_pack_opposed *const K(pack_opposed) = pack_opposed;
 #elif TSR_SIMD == 2 && !defined(TSR_VNNI)
-tsr_cpu_pack_words *const K(pack_words) = NULL;
+tsr_cpu_pack_opposed *const K(pack_opposed) = NULL;
 #endif
 
 /* One function per layout, each with its own frame. */

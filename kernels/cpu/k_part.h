@@ -19,8 +19,8 @@ struct part {
     uint64_t       k0, steps; /* the first column; steps of four columns */
     const uint8_t *packed;    /* their codes, */
     uint64_t       bytes;     /* how many bytes, */
-    /* and unpacked: [steps][2][16 rows][4 columns]; as words [steps][2][2][16 rows][2 columns] of the first and third
-     * column of a step, then of the others */
+    /* and unpacked: [steps][2][16 rows][4 columns], or in each half of the buffer [steps][4 versions][16 rows][4 columns]:
+     * as they are, with 255 less those of the second column, of the fourth, and of both */
     const uint8_t *codes;
     _Alignas(64) uint8_t buffer[PART_COLUMNS * PANEL];
     _Alignas(64) float scale[PART_RUNS][PANEL];
@@ -42,7 +42,7 @@ INLINE const uint8_t *codes_at(const struct tsr_cpu_weight *w, uint64_t panel, u
 }
 
 /* The columns from the run p->run on, as many of its segment as there is room for; of affine weights whole blocks
- * of activations. wide: the codes become words. */
+ * of activations. wide: each becomes four. */
 static void part_take(const struct tsr_cpu_weight *w, const int wide, uint64_t panel,
                       struct part *p)
 {
@@ -51,7 +51,7 @@ static void part_take(const struct tsr_cpu_weight *w, const int wide, uint64_t p
     const uint64_t            step = cpu_step(w->layout);
     uint64_t                  n = 1;
     while (n < PART_RUNS && p->run + n < w->nruns && u[n].segment == u->segment &&
-           u[n].k1 - u->k0 <= PART_COLUMNS / (wide ? 2 : 1))
+           u[n].k1 - u->k0 <= PART_COLUMNS / (wide ? 4 : 1))
         n++;
     while (w->affine && !block_ends(w, p->run + n - 1)) /* its sums stay in registers until then */
         n--;
@@ -83,9 +83,11 @@ INLINE void part_scales(const struct tsr_cpu_weight *w, struct part *p)
 /* A tile of m tokens in a part of a panel. */
 struct part_tile {
     const int8_t  *q; /* [k/4][m][4] from the part's first column on, or as tile_words.h has it */
-    const int32_t *sums;  /* [nruns][m]; of affine weights their F32 */
-    const float   *sa;    /* [nblocks][m] */
-    const uint8_t *ahead; /* codes of the next part, and how far apart from step to step */
+    uint64_t       size;   /* of opposed activations: bytes from a tile to the next */
+    const int32_t *sums;   /* [nruns][m]; of affine weights their F32 */
+    const int32_t *starts; /* [nruns][m]: tile_words.h */
+    const float   *sa;     /* [nblocks][m] */
+    const uint8_t *ahead;  /* codes of the next part, and how far apart from step to step */
     uint64_t       stride;
 };
 

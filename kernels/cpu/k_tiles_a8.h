@@ -25,6 +25,7 @@
 #endif
 #if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES) && !defined(TSR_VNNI)
 #define ISA_TILE_WORDS
+#include "k_opposed.h"
 #include "k_tile_words.h"
 #endif
 #if defined(__ARM_FEATURE_MATMUL_INT8)
@@ -49,42 +50,6 @@ INLINE void unpack_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout 
         }
     }
 }
-
-#ifdef ISA_TILE_WORDS
-/* The same as words. */
-INLINE void unpack_words_of(const struct tsr_cpu_weight *w, const enum tsr_cpu_layout l,
-                            struct part *p)
-{
-    const uint64_t step = cpu_step(l), unit = cpu_unit(l);
-    const i16v     table = run_table(w, RUN_MAPPED);
-    const uint8_t *c = p->packed;
-    uint8_t       *to = p->buffer;
-    for (uint64_t k = 0; k < 4 * p->steps; k += step, c += 2 * unit) {
-        struct code_step a = code_load(l, c), b = code_load(l, c + unit);
-        UNROLL
-        for (int j = 0; j < (int)step / 4; j++, to += 256) {
-            i16v wa = run_four(RUN_MAPPED, l, &a, j, table);
-            i16v wb = run_four(RUN_MAPPED, l, &b, j, table);
-            vb_store(to, vi_and(wa, 0x00ff00ff));
-            vb_store(to + 64, vi_and(wb, 0x00ff00ff));
-            vb_store(to + 128, vi_bits(wa, 8, 255));
-            vb_store(to + 192, vi_bits(wb, 8, 255));
-        }
-    }
-}
-
-static __attribute__((noinline)) void unpack_words(const struct tsr_cpu_weight *w, struct part *p)
-{
-    if (w->layout == W_I8)
-        unpack_words_of(w, W_I8, p);
-    else if (w->layout == W_I4)
-        unpack_words_of(w, W_I4, p);
-    else if (w->layout == W_I3)
-        unpack_words_of(w, W_I3, p);
-    else
-        unpack_words_of(w, W_I2, p);
-}
-#endif
 
 /* A function for each layout. */
 #define UNPACK(kind, l)                                                                            \
@@ -225,8 +190,8 @@ INLINE void tile_part(const struct tsr_cpu_weight *w, const enum run_kind kind, 
 #undef GIVE
 }
 
-/* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. wide: activations are words (tile_words.h), and the codes
- * become some. */
+/* All tokens [t0,t1) through a part: acc[t1 - t0][PANEL]. wide: activations are opposed (tile_words.h), and the codes
+ * are there in four versions. */
 INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind, const int low,
                        const int wide, struct part *p, uint64_t panel, struct next next,
                        uint64_t t0, uint64_t t1, float (*acc)[PANEL])
@@ -235,8 +200,7 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
     const uint64_t               s = w->runs[p->run].segment, columns = segment_columns(a, s);
     const uint64_t               n = t1 - t0, parts = (n + ISA_TOKENS_MANY - 1) / ISA_TOKENS_MANY;
     const uint64_t               rows = wide ? parts * ISA_TOKENS_MANY : n; /* of activations */
-    const uint64_t               lines = wide ? 2 * p->steps : p->steps;
-    struct part_tile             tile = { .stride = p->bytes / (lines * parts) + 1,
+    struct part_tile             tile = { .stride = p->bytes / (p->steps * parts) + 1,
                                           .ahead = codes_at(w, next.panel, w->runs[next.run].k0) };
     struct ahead                 ahead = { .n = 0 };
 #ifdef ISA_TILE_WORDS
@@ -246,7 +210,7 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
     part_scales(w, p);
 #ifdef ISA_TILE_WORDS
     if (wide)
-        unpack_words(w, p);
+        unpack_opposed(w, p);
 #endif
     if (!wide && w->layout != W_I8)
         unpacks[w->mapped && cpu_looked_up(w->layout)][w->layout](w, p);
@@ -255,6 +219,8 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
         const uint64_t at = t0 * a->ldq + s * w->seg * rows + t * columns +
                             (p->k0 - s * w->seg) * (wide ? ISA_TOKENS_MANY : m);
         tile.q = a->qpack + (wide ? 2 * at : at);
+        tile.size = 2 * columns * ISA_TOKENS_MANY;
+        tile.starts = wide ? a->starts + (t0 + t) * w->nruns : NULL;
         tile.sums = a->sums + (t0 + t) * w->nruns;
         tile.sa = a->sa + (t0 + t) * w->nblocks;
         ahead_prefetch(&ahead, i);
@@ -274,8 +240,11 @@ INLINE void tiles_part(const struct tsr_cpu_linear *a, const enum run_kind kind,
 #ifdef ISA_TILE_WORDS
         if (wide || (low && m == ISA_TOKENS_MANY)) {
             for (int v = 0; v < 2; v++)
-                tile_words(w, kind, wide, m, v, p, &tile, fours, acc[t] + 16 * v);
-            tile.ahead += lines * tile.stride;
+                if (wide)
+                    tile_opposed(w, kind, m, v, p, &tile, acc[t] + 16 * v);
+                else
+                    tile_words(w, kind, v, p, &tile, fours, acc[t] + 16 * v);
+            tile.ahead += p->steps * tile.stride;
             continue;
         }
 #endif

@@ -125,8 +125,9 @@ struct tsr_cpu_linear {
     const float  *sa; /* [nblocks][tokens]                         */
     /* [nruns][tokens]: minus the sum of q, times mid without zeros; of affine weights the sum */
     const int32_t *sums;
-    const float   *bias; /* [rows] or NULL                            */
-    float         *out;  /* [tokens][ldo]                             */
+    const int32_t *starts; /* the same, if tile_words.h has them, else NULL */
+    const float   *bias;   /* [rows] or NULL                            */
+    float         *out;    /* [tokens][ldo]                             */
     uint64_t       ldo;
 };
 

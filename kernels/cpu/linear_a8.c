@@ -11,7 +11,7 @@ struct inputs {
     uint64_t              amx, ldq;
     const int8_t         *q, *qpack; /* as struct tsr_cpu_linear has them */
     const float          *sa;
-    const int32_t        *sums;
+    const int32_t        *sums, *starts;
 };
 
 /* While they are made. */
@@ -22,10 +22,10 @@ struct job {
     uint64_t                     ldx, tokens, ldq;
     uint64_t                     per_chunk;
     int                          amx;
-    tsr_cpu_pack_words          *words; /* else NULL */
+    tsr_cpu_pack_opposed        *opposed; /* else NULL */
     int8_t                      *q, *qpack;
     float                       *sa;
-    int32_t                     *sums;
+    int32_t                     *sums, *starts;
 };
 
 /* Tokens that share a tile. */
@@ -69,15 +69,16 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
     for (uint64_t b = begin; b < end; b++) {
         uint64_t t = b * tile, m = cpu_min(tile, j->tokens - t), t0 = t - t % j->per_chunk;
         uint64_t chunk = cpu_min(j->per_chunk, j->tokens - t0);
-        if (j->words)
+        if (j->opposed)
             chunk = cpu_ceil(chunk, tile) * tile;
         if (j->amx)
             j->c->amx->pack(j->qpack + t * ldq, j->q + t * ldq, ldq, m);
         for (uint64_t k = 0; !j->amx && k < ldq; k += seg) {
             uint64_t      n = cpu_min(seg, ldq - k), at = t0 * ldq + k * chunk + (t - t0) * n;
             const int8_t *q = j->q + t * ldq + k;
-            if (j->words)
-                j->words((int16_t *)(void *)j->qpack + at, q, ldq, n, m);
+            if (j->opposed)
+                j->opposed(j->w, (struct tsr_cpu_opposed *)(void *)j->qpack + at / 4, q, ldq, k, n,
+                           m, j->sums + t * j->w->nruns, j->starts + t * j->w->nruns);
             else
                 j->c->k->pack_q(j->qpack + at, q, ldq, n, m);
         }
@@ -89,26 +90,26 @@ static tsr_status pack_codes(void *arg, uint64_t begin, uint64_t end)
 
 /* Offsets of the parts of the inputs. */
 struct places {
-    uint64_t head, q, qpack, sa, sums, total, ldq;
+    uint64_t head, q, qpack, sa, sums, starts, total, ldq;
 };
 
-/* The function that makes words of the codes of T tokens, or NULL; and how many share a tile of them then, else 0. */
-static tsr_cpu_pack_words *packs_of(const struct tsr_cpu_weight *w, uint64_t T)
+/* The function that opposes the codes of T tokens, or NULL; and how many share a tile of them then, else 0. */
+static tsr_cpu_pack_opposed *packs_of(const struct tsr_cpu_weight *w, uint64_t T)
 {
-    return cpu_wide(w, T) ? tsr_cpu_packs_words(cpu_of(w)->k) : NULL;
+    return cpu_wide(w, T) ? tsr_cpu_packs_opposed(cpu_of(w)->k) : NULL;
 }
 
-static uint64_t words_of(const struct tsr_cpu_weight *w, uint64_t T)
+static uint64_t opposed_of(const struct tsr_cpu_weight *w, uint64_t T)
 {
     return packs_of(w, T) ? CPU_TILE_MANY(cpu_of(w)->k->tile8) : 0;
 }
 
-static int find_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, uint64_t words,
+static int find_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, uint64_t opposed,
                        struct places *p)
 {
-    /* the most that any tiles need; a CPU with AMX has none of words */
-    uint64_t room = words ? words : AMX_TOKENS, end;
-    uint64_t packed = tiled ? cpu_ceil(T, room) * room * (words ? 2 : 1) : 0;
+    /* the most that any tiles need; a CPU with AMX opposes none */
+    uint64_t room = opposed ? opposed : AMX_TOKENS, end;
+    uint64_t packed = tiled ? cpu_ceil(T, room) * room * (opposed ? 2 : 1) : 0;
     p->total = 0;
     (void)cpu_reserve(&p->total, 1, sizeof(struct inputs), &p->head);
     p->ldq = cpu_ceil(w->cols, PAD) * PAD;
@@ -116,7 +117,8 @@ static int find_places(const struct tsr_cpu_weight *w, uint64_t T, int tiled, ui
            cpu_reserve(&p->total, packed, p->ldq, &p->qpack) &&
            cpu_reserve(&p->total, T, w->nblocks * 4, &p->sa) &&
            cpu_reserve(&p->total, T, w->nruns * 4, &p->sums) &&
-           /* AMX and words read a tile of few tokens as if it were full */
+           cpu_reserve(&p->total, opposed ? T : 0, w->nruns * 4, &p->starts) &&
+           /* AMX and opposed tiles read a tile of few tokens as if it were full */
            cpu_reserve(&p->total, tiled ? 1 : 0, 64, &end);
 }
 
@@ -132,7 +134,7 @@ static tsr_status input_bytes(const void *self, const struct tsr_kernel_weight *
     const struct tsr_cpu_weight *w = self;
     struct places                p = { 0 };
     (void)of;
-    if (!find_places(w, n, is_tiled(w, n), words_of(w, n), &p))
+    if (!find_places(w, n, is_tiled(w, n), opposed_of(w, n), &p))
         return tsr_fail(err, TSR_E_NOMEM, "LINEAR: the activations are larger than the memory");
     *bytes = p.total;
     return TSR_OK;
@@ -149,7 +151,7 @@ static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, voi
     struct places                at = { 0 };
     uint8_t                     *p = to;
     (void)err;
-    (void)find_places(w, T, tiled, words_of(w, T), &at);
+    (void)find_places(w, T, tiled, opposed_of(w, T), &at);
     struct job     j = { .c = c,
                          .w = w,
                          .x = job->in,
@@ -157,11 +159,12 @@ static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, voi
                          .tokens = T,
                          .ldq = at.ldq,
                          .amx = c->amx && tiled && tsr_cpu_amx_takes(w, T),
-                         .words = tiled ? packs_of(w, T) : NULL,
+                         .opposed = tiled ? packs_of(w, T) : NULL,
                          .q = (int8_t *)p + at.q,
                          .qpack = tiled ? (int8_t *)p + at.qpack : NULL,
                          .sa = (float *)(void *)(p + at.sa),
-                         .sums = (int32_t *)(void *)(p + at.sums) };
+                         .sums = (int32_t *)(void *)(p + at.sums),
+                         .starts = (int32_t *)(void *)(p + at.starts) };
     const uint64_t tile = tile_of(&j);
     j.per_chunk = TOKENS_MAX / tile * tile;
     *head = (struct inputs){ .base = { j.per_chunk, tiled ? GROUP : 1 },
@@ -170,7 +173,8 @@ static tsr_status inputs(const void *self, const struct tsr_kernel_job *job, voi
                              .q = j.q,
                              .qpack = j.qpack,
                              .sa = j.sa,
-                             .sums = j.sums };
+                             .sums = j.sums,
+                             .starts = j.opposed ? j.starts : NULL };
     tsr_status st = tsr_cpu_for(c, T, w->cols * 4, quantize_rows, &j);
     return st == TSR_OK && tiled ? tsr_cpu_for(c, cpu_ceil(T, tile), w->cols * tile, pack_codes, &j)
                                  : st;
@@ -201,6 +205,7 @@ static tsr_status linear(const void *self, const struct tsr_kernel_job *job, str
                                        .qpack = in->qpack,
                                        .sa = in->sa,
                                        .sums = in->sums,
+                                       .starts = in->starts,
                                        .bias = cpu_first_bias(job),
                                        .out = cpu_first_out(job),
                                        .ldo = job->out_stride };

@@ -388,20 +388,23 @@ static void strange_activations(void **state)
 static void extreme_codes(void **state)
 {
     (void)state;
-    for (uint32_t bits = 2; bits <= 8; bits++) {
+    for (uint32_t i = 0; i < 14; i++) {
         struct wt w;
-        uint64_t  K = 512, T = 7;
+        uint64_t  K = 512, T = i < 7 ? 7 : 25;
+        uint32_t  bits = 2 + i % 7;
         float    *x = rnd_new(T * K, 1.0f);
-        for (uint64_t i = 0; i < T * K; i++)
-            x[i] = i / K % 2 ? 1.0f : -1.0f;
+        for (uint64_t j = 0; j < T * K; j++)
+            x[j] = j / K > 2 ? (x[j] < 0 ? -1.0f : 1.0f) : j / K % 2 ? 1.0f : -1.0f;
         wt_int(&w, 18, K, bits, 0, TSR_F32, TSR_ZERO_STORED);
         memset(w.codes, 0xff, 18 * w.desc.code_stride);
         for (uint64_t r = 0; r < 18; r++)
             w.meta[r * w.desc.meta_stride + 4] = 0;
         check_weight(&w, T, x, 0);
         wt_free(&w);
-        wt_affine(&w, 18, K, bits, 128, TSR_F16, 8);
+        wt_affine(&w, 18, K, bits, i < 7 ? 128 : 64, TSR_F16, 8);
         memset(w.codes, 0xff, 18 * w.desc.code_stride);
+        for (uint64_t j = 0; i >= 7 && j < 18 * w.desc.code_stride; j++)
+            w.codes[j] = rnd() & 1 ? 0xff : 0;
         check_weight(&w, T, x, 0);
         wt_free(&w);
         free(x);
