@@ -117,7 +117,7 @@ static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_
     struct tsr_solver_option        *o = tsr_new(n, sizeof *o);
     const struct tsr_solver_option **list = tsr_new(n, sizeof *list);
     tsr_status st = o && list ? TSR_OK : tsr_fail_nomem(err, n * sizeof *o, "options of a problem");
-    for (uint64_t i = 0; i < n && st == TSR_OK; i++) {
+    for (uint64_t i = 0; o && list && i < n; i++) {
         o[i] = *inst->in.options[i];
         o[i].prefill_jobs = 0;
         list[i] = &o[i];
