@@ -55,9 +55,8 @@ static inline void k_window_cells(struct k_window *a, uint32_t grid[2])
 {
     const uint32_t wide = K_WINDOW_WIDE(a->cols);
     const uint32_t rows = a->rows < K_WINDOW_CELLS ? (uint32_t)a->rows : K_WINDOW_CELLS;
-    const uint32_t most = K_WINDOW_CELLS / rows,
-                   parts = wide / K_WINDOW_RUNS + (wide % K_WINDOW_RUNS != 0);
-    a->parts = parts < most ? parts : most;
+    const uint32_t most = K_WINDOW_CELLS / rows, parts = 1 + (wide - 1) / K_WINDOW_RUNS;
+    a->parts = most > 0 && most < parts ? most : parts; /* for clang-tidy, most may be 0 */
     a->part = wide / a->parts + (wide % a->parts != 0);
     grid[0] = a->parts;
     grid[1] = rows;
