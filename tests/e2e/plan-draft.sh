@@ -172,4 +172,25 @@ alone=$(jq '.plan.stages[1].layers' "$WORK/out")
 job ", draft: small" >"$WORK/job.yaml"
 run plan job.yaml -o x.yaml --json
 ok "beside a draft model it has fewer layers than $alone, got $rc" json --argjson n "$alone" '.plan.stages[1].layers < $n' "$WORK/out"
+
+# ---- a CPU that is too small for the draft model takes no plan away: the first card has it, and the CPU layers or nothing
+sed -i '/^order/d; s/{profile: card,/{profile: card, count: 2,/' "$WORK/clusters/two.yaml"
+job ", draft: small, backend: vault" | sed 's/use_all: true, //' >"$WORK/job.yaml"
+device card $(((total + need) / 1024 + 200)) vault
+device host $((was * 11 / 10 / 1024 + 64)) cpu
+sed 's/, {profile: host, backend: cpu}//' "$WORK/clusters/two.yaml" >"$WORK/cards.yaml"
+cp "$WORK/clusters/two.yaml" "$WORK/both.yaml"
+cp "$WORK/cards.yaml" "$WORK/clusters/two.yaml"
+run plan job.yaml -o x.yaml --json
+ok "two cards with room for a draft model: a plan, got $rc" test "$rc" = 0
+without=$(jq .plan.latency_ms "$WORK/out")
+cp "$WORK/both.yaml" "$WORK/clusters/two.yaml"
+for kib in 10 $((need / 1024 / 2)) $((need / 1024 + 40)); do
+    device host "$kib" cpu
+    run plan job.yaml -o x.yaml --json
+    ok "and a CPU of $kib KiB: a plan, got $rc" test "$rc" = 0
+    ok "that is no slower" json --argjson ms "$without" '.plan.latency_ms > 0 and .plan.latency_ms <= $ms * (1 + 1e-6)' "$WORK/out"
+    run plan --check x.yaml job.yaml
+    ok "and holds when it is checked, got $rc" test "$rc" = 0
+done
 finish

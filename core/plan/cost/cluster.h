@@ -97,7 +97,8 @@ struct tsr_plan_mesh {
     const struct tsr_plan_profile *cpu; /* of the node, which may run experts; NULL: it may not */
     double   cpu_share; /* of the CPU and its memory: devices of a node have equal parts */
     uint64_t parts;     /* of the node, of which the cluster has one; 0: whole */
-    bool     mixed;     /* the node has CPUs and other devices */
+    bool     mixed;     /* the node has CPUs and other devices; of a stage: the first one is on the
+                         * other kind of its node */
     struct tsr_plan_link to_cpu[2]; /* of each device, by phase */
     bool cpu_experts; /* set by a caller that means layers whose experts that CPU runs */
     char name[64];    /* "T4", "T4 x2", "T4 x2, experts whole" */
@@ -105,6 +106,8 @@ struct tsr_plan_mesh {
 /* The mesh of devices of a group; way: their number, with TSR_PLAN_WAY_*. */
 void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t way,
                       struct tsr_plan_mesh *m);
+/* Whether one is a CPU and the other one another device of its node. */
+bool tsr_plan_mesh_beside(const struct tsr_plan_mesh *a, const struct tsr_plan_mesh *b);
 /* Whether they have equal parts of equal CPUs over equal links, or none. */
 bool tsr_plan_mesh_same_cpu(const struct tsr_plan_mesh *a, const struct tsr_plan_mesh *b);
 

@@ -49,6 +49,11 @@ static bool other_memory(const struct tsr_plan_profile *a, const struct tsr_plan
            (strcmp(a->backend, "cpu") == 0) != (strcmp(b->backend, "cpu") == 0);
 }
 
+bool tsr_plan_mesh_beside(const struct tsr_plan_mesh *a, const struct tsr_plan_mesh *b)
+{
+    return a->node == b->node && other_memory(a->profile, b->profile);
+}
+
 void tsr_plan_mesh_of(const struct tsr_plan_cluster *c, uint64_t group, uint32_t way,
                       struct tsr_plan_mesh *m)
 {

@@ -116,6 +116,14 @@ static tsr_status check_width(const struct check *z, uint64_t i, struct tsr_err 
     return TSR_OK;
 }
 
+static void mesh_of(const struct check *z, uint64_t i, struct tsr_plan_mesh *m)
+{
+    struct tsr_plan_mesh first;
+    tsr_plan_mesh_of(z->p->cluster, z->group[0], way_of(&z->f->stages[0]), &first);
+    tsr_plan_mesh_of(z->p->cluster, z->group[i], way_of(&z->f->stages[i]), m);
+    m->mixed = tsr_plan_mesh_beside(m, &first);
+}
+
 /* Exact bytes, reported in full where they do not fit. */
 static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err *err)
 {
@@ -125,7 +133,7 @@ static tsr_status check_memory(const struct check *z, uint64_t i, struct tsr_err
     struct tsr_plan_mesh           mesh;
     char w[TSR_BYTES_TEXT], kv[TSR_BYTES_TEXT], work[TSR_BYTES_TEXT], lack[TSR_BYTES_TEXT],
         place[300];
-    tsr_plan_mesh_of(p->cluster, z->group[i], way_of(s), &mesh);
+    mesh_of(z, i, &mesh);
     TSR_TRY(tsr_plan_memory_stage(&p->memory, &mesh, &p->candidates, z->candidate,
                                   z->f->cpu_experts, s->first, s->count, (uint64_t)z->f->prefill_mb,
                                   (uint64_t)z->f->decode_mb, &m, err));
@@ -243,6 +251,7 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
         .ways = z->ways, .n = z->n, .stride = z->f->n_stages, .codecs = true
     };
     TSR_TRY(tsr_plan_build(&a->built, z->p, &space, err));
+    tsr_plan_built_unlimited(a->built); /* instances count in excess; bytes are checked by stage */
     TSR_TRY(find_items(z, a->built, err));
     TSR_TRY(check_runs(z, a->built, err));
     a->part = part_of(a->built, z->f->n_stages, kind_of(z, a->built, 0));
@@ -261,8 +270,7 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
     /* meshes of a kind change places; the file has said which is which */
     for (uint64_t i = 0; i < a->outcome.n_stages; i++) {
         a->outcome.stages[i].group = z->group[i];
-        tsr_plan_mesh_of(z->p->cluster, z->group[i], way_of(&z->f->stages[i]),
-                         &a->outcome.stages[i].mesh);
+        mesh_of(z, i, &a->outcome.stages[i].mesh);
     }
     return TSR_OK;
 }

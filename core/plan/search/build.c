@@ -17,11 +17,6 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint64_t above(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
 /* ---- units ---------------------------------------------------------------------- */
 
 /* Layers in runs of `together`; units with the same layers are one class.  unit_class of the whole
@@ -37,13 +32,12 @@ static tsr_status make_units(struct tsr_plan_built *b, uint32_t **counts, struct
     NEW(b, c, (b->units + 1) * sc); /* the last row is the one that is counted now */
     for (uint64_t u = 0; u < b->units; u++) {
         uint64_t  end = (u + 1) * g < s->layers ? (u + 1) * g : s->layers, k = 0;
-        bool      roles = b->meshes.roles; /* the first and the last unit are alone */
         uint32_t *row = c + b->units * sc;
         b->unit_first[u] = u * g;
         memset(row, 0, sc * sizeof *row);
         for (uint64_t l = u * g; l < end; l++)
             row[s->layer_class[l]]++;
-        if (roles && u > 0)
+        if (b->apart && u > 0)
             k = u + 1 == b->units ? b->whole.classes : 1;
         while (k < b->whole.classes && memcmp(c + k * sc, row, sc * sizeof *row) != 0)
             k++;
@@ -60,7 +54,7 @@ static tsr_status make_units(struct tsr_plan_built *b, uint32_t **counts, struct
     return TSR_OK;
 }
 
-/* ---- kinds, quality, bytes ------------------------------------------------------------ */
+/* ---- kinds, quality ------------------------------------------------------------ */
 
 static tsr_status make_kinds(struct tsr_plan_built *b, struct tsr_err *err)
 {
@@ -115,85 +109,6 @@ static tsr_status make_omega(struct tsr_plan_built *b, struct tsr_err *err)
     return b->codecs ? tsr_plan_build_codecs(b, err) : TSR_OK;
 }
 
-/* Weights, cache and residuals of one layer on a kind. */
-static tsr_status layer_bytes(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
-                              uint64_t bits, uint64_t *bytes, struct tsr_err *err)
-{
-    const struct tsr_plan_problem   *p = b->p;
-    const struct tsr_plan_item      *item = tsr_plan_built_item(b, bits);
-    const struct tsr_plan_candidate *of = &p->candidates.v[item->candidate];
-    struct tsr_plan_memory_job       job = tsr_plan_built_memory(b, item);
-    struct tsr_plan_compensation     comp;
-    struct tsr_errbuf                e = TSR_ERRBUF(e);
-    struct tsr_plan_mesh             m = b->meshes.kinds[kind].mesh;
-    uint64_t                         w, kv;
-    m.cpu_experts = item->on_cpu;
-    tsr_status st = tsr_plan_memory_layer(&job, &m, cls, of, &w, &kv, &e.err);
-    if (st != TSR_OK)
-        return tsr_fail(err, st == TSR_E_UNSUPPORTED ? TSR_E_INPUT : st, "candidate %s: %s",
-                        of->name, e.text);
-    TSR_TRY(tsr_plan_build_compensation(b, kind, cls, item, &comp, err));
-    uint64_t residuals = tsr_plan_compensation_host(&m) ? 0 : comp.bytes - comp.on_cpu;
-    return tsr_add(w, kv, bytes) && tsr_add(*bytes, residuals, bytes) &&
-                   tsr_add(*bytes, comp.scales, bytes)
-               ? TSR_OK
-               : tsr_fail(err, TSR_E_INPUT, "a layer takes more bytes than can be counted");
-}
-
-/* Bytes of units, [classes][Q], from those of layers, [shape classes][Q]. */
-static tsr_status unit_bytes(const struct tsr_plan_built *b, const uint32_t *counts,
-                             const uint64_t *layer, uint64_t *out, struct tsr_err *err)
-{
-    uint64_t q = b->whole.bits, sc = b->p->shape->classes, n;
-    for (uint64_t c = 0; c < b->whole.classes; c++)
-        for (uint64_t i = 0; i < q; i++)
-            for (uint64_t s = 0; s < sc; s++)
-                if (!tsr_mul(layer[s * q + i], counts[c * sc + s], &n) ||
-                    !tsr_add(out[c * q + i], n, &out[c * q + i]))
-                    return tsr_fail(err, TSR_E_INPUT, "layers take more bytes than can be counted");
-    return TSR_OK;
-}
-
-/* An instance has one number for all kinds: of each pool the least, of these the largest, so that a plan fits everywhere.
- * What the layers take more on a kind, at most, is subtracted from its capacity. */
-static tsr_status make_bytes(struct tsr_plan_built *b, const uint32_t *counts, struct tsr_err *err)
-{
-    const struct tsr_plan_problem *p = b->p;
-    uint64_t                       q = b->whole.bits, sc = p->shape->classes;
-    uint64_t                      *out, *layer, *all;
-    NEW(b, out, b->whole.classes * q);
-    NEW(b, layer, sc * q);
-    NEW(b, all, b->meshes.n_kinds * sc * q);
-    for (uint64_t k = 0, next; k < b->meshes.n_kinds; k = next) {
-        for (next = k;
-             next < b->meshes.n_kinds && b->meshes.kinds[next].pool == b->meshes.kinds[k].pool;
-             next++)
-            for (uint64_t e = 0; e < sc * q; e++)
-                TSR_TRY(layer_bytes(b, next, e / q, e % q, &all[next * sc * q + e], err));
-        for (uint64_t e = 0; e < sc * q; e++) {
-            uint64_t least = UINT64_MAX;
-            for (uint64_t j = k; j < next; j++)
-                least = all[j * sc * q + e] < least ? all[j * sc * q + e] : least;
-            layer[e] = larger(layer[e], least);
-        }
-    }
-    for (uint64_t k = 0; k < b->meshes.n_kinds; k++) {
-        uint64_t *own;
-        NEW(b, own, b->whole.classes * q);
-        TSR_TRY(unit_bytes(b, counts, all + k * sc * q, own, err));
-        b->kinds[k].alone_capacity = b->kinds[k].capacity;
-        b->kinds[k].layer_bytes = own;
-        for (uint64_t l = 0; l < p->shape->layers; l++) {
-            uint64_t c = p->shape->layer_class[l], more = 0;
-            for (uint64_t i = 0; i < q; i++)
-                more = larger(more, above(all[(k * sc + c) * q + i], layer[c * q + i]));
-            b->kinds[k].capacity = tsr_capacity_left(b->kinds[k].capacity, more);
-        }
-    }
-    b->whole.layer_bytes = out;
-    return unit_bytes(b, counts, layer, out, err);
-}
-
 /* ---- parts -------------------------------------------------------------------------- */
 
 /* Options [n] of the build as an instance over kinds [first, first + kinds). */
@@ -227,8 +142,7 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
         o[i].embed_dec_ms += first;
         o[i].head_pre_ms += first;
         o[i].head_dec_ms += first;
-        o[i].workspace_bytes =
-            (b->meshes.roles ? b->alone_work[options[i]] : o[i].workspace_bytes) + first;
+        o[i].workspace_bytes = b->alone_work[options[i]] + first;
         o[i].comm_pre_ms = o[i].comm_dec_ms = none;    /* a single stage has no peer */
         if (b->p->memory.place == TSR_PLAN_HEAD_FIRST) /* the head's time is the embedding's */
             o[i].head_pre_ms = o[i].head_dec_ms = none;
@@ -265,16 +179,26 @@ static tsr_status add_part(struct tsr_plan_built *b, const uint64_t *options, ui
     return TSR_OK;
 }
 
+/* A device with less memory than that has no layer, whatever the slack. */
+static uint64_t least_unit(const struct tsr_plan_built *b)
+{
+    uint64_t least = UINT64_MAX;
+    for (uint64_t i = 0; i < b->whole.classes * b->whole.bits; i++)
+        least = b->whole.layer_bytes[i] < least ? b->whole.layer_bytes[i] : least;
+    return least;
+}
+
 /* Options whose ends differ by no more than the slack go together. */
 static tsr_status part_options(struct tsr_plan_built *b, const struct tsr_plan_build_ends *ends,
                                bool alone, uint64_t first, uint64_t kinds, struct tsr_err *err)
 {
-    uint64_t n = b->whole.n_options, left = n, slack = UINT64_MAX, *take;
+    uint64_t n = b->whole.n_options, left = n, slack = UINT64_MAX, *take, unit = least_unit(b);
     bool    *done;
     NEW(b, take, n);
     NEW(b, done, n);
     for (uint64_t k = first; k < first + kinds; k++)
-        if (b->whole.kinds[k]->capacity_bytes / SLACK < slack)
+        if (b->whole.kinds[k]->capacity_bytes >= unit &&
+            b->whole.kinds[k]->capacity_bytes / SLACK < slack)
             slack = b->whole.kinds[k]->capacity_bytes / SLACK;
     while (left) {
         struct tsr_plan_build_ends sum = { .alone = alone };
@@ -304,6 +228,18 @@ static uint64_t devices(const struct tsr_plan_built *b)
     return n;
 }
 
+/* Whether a plan of one stage on the kind takes less than by the numbers of all kinds. */
+static bool takes_less(const struct tsr_plan_built *b, const struct tsr_plan_build_ends *ends,
+                       uint64_t kind)
+{
+    bool less = b->lost[kind] > b->lost_alone[kind];
+    for (uint64_t o = 0; o < b->whole.n_options && !less; o++)
+        less = b->alone_ends[o][kind] < ends[o].embed + ends[o].head;
+    for (uint64_t i = 0; i < b->whole.classes * b->whole.bits && !less; i++)
+        less = b->kinds[kind].layer_bytes[i] < b->whole.layer_bytes[i];
+    return less;
+}
+
 static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_ends *ends,
                              uint64_t shared, struct tsr_err *err)
 {
@@ -316,14 +252,13 @@ static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_end
     NEW(b, one, n);
     if (several)
         TSR_TRY(part_options(b, ends, false, 0, k, err));
-    for (uint64_t i = 0; i < n; i++) {
-        one[i] = ends[i];
-        one[i].head = ends[i].head > shared ? ends[i].head - shared : 0;
-    }
     for (uint64_t i = 0; i < k; i++) {
         const struct tsr_plan_mesh_kind *kind = &b->meshes.kinds[i];
+        alone = alone || takes_less(b, ends, i);
+        for (uint64_t o = 0; o < n; o++)
+            one[o].embed = b->alone_ends[o][i];
         bool whole = kind->role == TSR_PLAN_FIRST_STAGE; /* one of the three kinds of a mesh */
-        if ((whole || (alone && kind->role == TSR_PLAN_ANY_STAGE)) &&
+        if ((whole || (alone && kind->role == TSR_PLAN_ANY_STAGE)) && !(b->leads && several) &&
             (!several || !b->p->o.use_all || kind->mesh.tp == devices(b)))
             TSR_TRY(part_options(b, one, true, i, 1, err));
     }
@@ -349,18 +284,16 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
         .max_first_ms = p->o.max_first_ms,
     };
     b->places = tsr_plan_problem_cpu_experts(p);
-    TSR_TRY(make_units(b, &counts, err));
     TSR_TRY(make_kinds(b, err));
+    TSR_TRY(tsr_plan_build_leads(b, err));
+    TSR_TRY(make_units(b, &counts, err));
     TSR_TRY(tsr_plan_build_items(b, err));
     TSR_TRY(make_omega(b, err));
-    TSR_TRY(make_bytes(b, counts, err));
+    TSR_TRY(tsr_plan_build_bytes(b, counts, err));
     TSR_TRY(tsr_plan_build_host(b, counts, err));
     TSR_TRY(tsr_plan_build_options(b, counts, err));
     TSR_TRY(tsr_plan_build_ends(b, &ends, &shared, err));
-    for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
-        struct tsr_solver_kind *kind = (struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k];
-        kind->capacity_bytes = tsr_capacity_left(b->kinds[k].capacity, b->lost[k]);
-    }
+    tsr_plan_build_scale(b);
     TSR_TRY(make_parts(b, ends, shared, err));
     tsr_plan_built_put(b, p);
     return TSR_OK;
@@ -375,11 +308,13 @@ tsr_status tsr_plan_build(struct tsr_plan_built **out, const struct tsr_plan_pro
         return tsr_fail_nomem(err, sizeof *b, "a planning problem");
     b->p = p;
     b->codecs = s->codecs;
+    b->leads = s->leads;
     b->n_links = s->codecs ? p->n_links : 1;
     b->first_link = s->codecs ? 0 : p->least_link;
     tsr_status st = tsr_plan_meshes_make(&b->meshes, p, s, err);
     if (st == TSR_OK)
         st = fill(b, err);
+    b->leads = NULL; /* the space's */
     if (st != TSR_OK) {
         tsr_plan_built_destroy(b);
         return st;

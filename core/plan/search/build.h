@@ -41,7 +41,9 @@ struct tsr_plan_part {
 
 /* What the tables hold that a solver need not know. */
 struct tsr_plan_built_kind {
-    uint64_t capacity; /* of the mesh, before the ends are taken from it */
+    uint64_t capacity;          /* of the mesh, before the ends are taken from it */
+    double   ratio;             /* of its bytes over those of the instance (build_bytes.c) */
+    bool     no_first, no_last; /* no plan of several stages begins or ends on it */
     /* for plans of one stage: its own capacity, and bytes of units on it, [C][Q] */
     uint64_t        alone_capacity;
     const uint64_t *layer_bytes;
@@ -62,17 +64,20 @@ struct tsr_plan_built {
     struct tsr_plan_meshes         meshes;
     uint64_t                       n_links, first_link; /* codecs of links, from this one of p on */
     bool                           codecs;              /* as the space has them */
+    const bool                    *leads;               /* likewise */
+    bool                           apart; /* the first and the last unit are classes of their own */
     bool                           places;     /* each candidate also with experts on the CPU */
     struct tsr_plan_item          *items;      /* [whole.bits] */
     uint64_t                       units;      /* of layers that are decided together */
     uint64_t                      *unit_first; /* [units + 1] */
     struct tsr_solver_instance  whole; /* all kinds and options, without ends beyond the matrices */
     struct tsr_plan_built_kind *kinds; /* [kinds] */
-    uint64_t *lost, *lost_alone; /* [kinds] of the capacity; and where the stage is the only one */
-    /* [options] tables [K][C][Q] as those of the whole, without what roles of kinds forbid: for plans of one stage */
+    uint64_t                   *lost,
+        *lost_alone; /* [kinds] of the capacity; and where the stage is the only one, for want of room for a draft model */
+    /* [options] tables [K][C][Q] as those of the whole, without what places of kinds forbid: for plans of one stage */
     const double **alone_pre, **alone_dec;
-    const uint64_t                         **
-        alone_work; /* [options] workspace [K] likewise, with what the ends take in excess of the instance's */
+    uint64_t     **alone_work,
+        **alone_ends; /* [options] workspace [K], and bytes of both ends [K], likewise */
     struct tsr_plan_part       *parts;
     uint64_t                    n_parts;
     struct tsr_plan_build_pool *pool;  /* owns the tables */
@@ -83,6 +88,14 @@ struct tsr_plan_built {
 tsr_status tsr_plan_build(struct tsr_plan_built **b, const struct tsr_plan_problem *p,
                           const struct tsr_plan_space *s, struct tsr_err *err);
 void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
+/* Takes every plan of it, whatever its bytes: for one whose bytes were checked exactly.  [any] */
+void tsr_plan_built_unlimited(struct tsr_plan_built *b);
+/* Whether what b offers to plans of several stages, a build of the same problem with leads, a offers as well.  [any] */
+bool tsr_plan_built_covers(const struct tsr_plan_built *a, const struct tsr_plan_built *b);
+/* Numbers the sides of a problem in side [groups]: devices of one backend, whose bytes may differ from those of others; by_node:
+ * of one node too, and so are those of a node with a CPU and other devices with draft models.  Returns how many there are.
+ * [any] */
+uint64_t tsr_plan_build_sides(const struct tsr_plan_problem *p, bool by_node, uint64_t *side);
 /* Makes it a build of p, which may differ from its problem in max_omega, theta, gap and the limit of time alone.  [any] */
 void tsr_plan_built_put(struct tsr_plan_built *b, const struct tsr_plan_problem *p);
 
@@ -125,6 +138,8 @@ tsr_status tsr_plan_built_send(const struct tsr_plan_built *b, uint64_t from, ui
  * sizes for one of them: powers of two up to it, and itself, in v[64].  Return how many. */
 uint64_t tsr_plan_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v);
 uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v);
+/* Decode sizes for powers of two parts, in v[64]. */
+uint64_t tsr_plan_few_sizes(uint64_t batch, uint64_t devices, uint64_t *v);
 /* Prefill micro-batches of a batch: requests are spread evenly over as few decode micro-batches as there can be, and the
  * prompts of each go in groups of prefill_mb. */
 uint64_t tsr_plan_prefill_count(uint64_t batch, uint64_t prefill_mb, uint64_t decode_mb);

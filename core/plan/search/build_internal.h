@@ -29,6 +29,13 @@ tsr_status tsr_plan_build_codecs(struct tsr_plan_built *b, struct tsr_err *err);
 uint64_t tsr_plan_build_piece(const struct tsr_plan_problem *p, uint64_t size);
 /* items of the build, and the number and the names of bit candidates of the whole. */
 tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err);
+/* no_first and no_last of all kinds, and apart: which stages their devices can be.  [setup] */
+tsr_status tsr_plan_build_leads(struct tsr_plan_built *b, struct tsr_err *err);
+/* layer_bytes of the whole and of kinds, and their ratios; counts: as below. */
+tsr_status tsr_plan_build_bytes(struct tsr_plan_built *b, const uint32_t *counts,
+                                struct tsr_err *err);
+/* The capacities of the whole's kinds, and its workspaces, by the ratios. */
+void tsr_plan_build_scale(struct tsr_plan_built *b);
 /* What compensation of a class of layers takes under an item on a kind. */
 tsr_status tsr_plan_build_compensation(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
                                        const struct tsr_plan_item   *item,

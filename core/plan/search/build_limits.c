@@ -1,4 +1,4 @@
-/* What several searches of one problem differ in: the tables stay. */
+/* The limits of a build: what several searches of one problem differ in, while the tables stay; and memory. */
 #include "plan/search/build.h"
 
 #include <math.h>
@@ -9,6 +9,21 @@ static void put(struct tsr_solver_instance *in, const struct tsr_solver_instance
     in->theta = whole->theta;
     in->max_omega = whole->max_omega;
     in->cutoff = whole->cutoff;
+}
+
+static void unlimited(const struct tsr_solver_instance *in)
+{
+    for (uint64_t k = 0; k < in->n_kinds; k++) {
+        struct tsr_solver_kind *kind = (struct tsr_solver_kind *)(uintptr_t)in->kinds[k];
+        kind->capacity_bytes = kind->host_capacity_bytes = UINT64_MAX;
+    }
+}
+
+void tsr_plan_built_unlimited(struct tsr_plan_built *b)
+{
+    unlimited(&b->whole);
+    for (uint64_t i = 0; i < b->n_parts; i++)
+        unlimited(&b->parts[i].inst.in);
 }
 
 void tsr_plan_built_put(struct tsr_plan_built *b, const struct tsr_plan_problem *p)

@@ -11,38 +11,23 @@
     if (!((v) = tsr_plan_build_alloc(b, n, sizeof *(v))))                                          \
     return tsr_fail_nomem(err, n, "a planning problem")
 
-/* Decode sizes for powers of two parts. */
-static uint64_t few_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
-{
-    uint64_t n = 0, most = 1;
-    while (most < devices)
-        most *= 2;
-    for (uint64_t m = most; m >= 1; m /= 2) {
-        uint64_t size = batch / m + (batch % m != 0);
-        if (n == 0 || v[n - 1] != size)
-            v[n++] = size;
-    }
-    return n;
-}
-
 /* Tables of one phase at one micro-batch size. */
 struct sized {
     uint64_t size;
     double   stretch;                     /* of times of prefill: stretch_of() */
     double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [V][K][K]; prefill: of a job */
-    double  *alone; /* layer, without what roles forbid; layer itself where there are none */
+    double *alone; /* layer, without what places of kinds forbid; layer itself where nothing does */
     double
         jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
 };
 
-/* The kind of a role runs neither the first nor the last unit unless that is its stage. */
+/* A kind runs neither the first nor the last unit where it cannot be that stage. */
 static bool may_run(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls)
 {
-    enum tsr_plan_role role = b->meshes.kinds[kind].role;
-    bool               first = cls == b->whole.layer_class[0];
-    bool               last = cls == b->whole.layer_class[b->units - 1];
-    return role == TSR_PLAN_ANY_STAGE ||
-           ((!first || role == TSR_PLAN_FIRST_STAGE) && (!last || role == TSR_PLAN_LAST_STAGE));
+    const struct tsr_plan_built_kind *k = &b->kinds[kind];
+    bool                              first = cls == b->whole.layer_class[0];
+    bool                              last = cls == b->whole.layer_class[b->units - 1];
+    return !b->apart || ((!first || !k->no_first) && (!last || !k->no_last));
 }
 
 static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
@@ -110,7 +95,7 @@ static tsr_status head_first(const struct tsr_plan_built *b, uint64_t k, enum ts
     for (uint64_t j = 0; j < b->whole.n_kinds; j++) {
         struct tsr_plan_mesh x, y;
         struct tsr_plan_send way;
-        if (!tsr_plan_meshes_together(&b->meshes, k, j))
+        if (b->kinds[j].no_first || !tsr_plan_meshes_together(&b->meshes, k, j))
             continue;
         two_meshes(b, k, j, &x, &y);
         TSR_TRY(tsr_plan_problem_back(b->p, &x, &y, phase, z->size, &way, err));
@@ -244,7 +229,7 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     uint64_t k = b->whole.n_kinds;
     NEW(b, z->layer, k * b->whole.classes * b->whole.bits);
     z->alone = z->layer;
-    if (b->meshes.roles)
+    if (b->apart)
         NEW(b, z->alone, k * b->whole.classes * b->whole.bits);
     NEW(b, z->embed, k);
     NEW(b, z->head, k);
@@ -341,7 +326,7 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
     if (p->o.decode_mb)
         dec[0] = p->o.decode_mb;
     else
-        n_dec = p->few ? few_sizes(p->memory.batch, devices, dec)
+        n_dec = p->few ? tsr_plan_few_sizes(p->memory.batch, devices, dec)
                        : tsr_plan_decode_sizes(p->memory.batch, devices, dec);
     if (p->whole)
         b->whole.tokens = tsr_plan_build_tokens(p);
@@ -353,6 +338,7 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
     NEW(b, b->alone_pre, most);
     NEW(b, b->alone_dec, most);
     NEW(b, b->alone_work, most);
+    NEW(b, b->alone_ends, most);
     for (uint64_t i = 0; i < n_dec; i++) {
         const struct sized *d, *f;
         uint64_t            sizes = 1;

@@ -12,6 +12,19 @@ uint64_t tsr_plan_decode_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
     return n;
 }
 
+uint64_t tsr_plan_few_sizes(uint64_t batch, uint64_t devices, uint64_t *v)
+{
+    uint64_t n = 0, most = 1;
+    while (most < devices)
+        most *= 2;
+    for (uint64_t m = most; m >= 1; m /= 2) {
+        uint64_t size = batch / m + (batch % m != 0);
+        if (n == 0 || v[n - 1] != size)
+            v[n++] = size;
+    }
+    return n;
+}
+
 uint64_t tsr_plan_prefill_sizes(uint64_t decode_mb, uint64_t *v)
 {
     uint64_t n = 0;

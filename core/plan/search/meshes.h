@@ -15,6 +15,8 @@ struct tsr_plan_space {
     const uint32_t *ways; /* [groups][stride] widths, ascending, with TSR_PLAN_WAY_* */
     const uint32_t *n;    /* [groups] how many of them; NULL: one each */
     uint64_t        stride;
+    const bool     *leads; /* [groups] plans of several stages begin and end on these, and bytes are
+                        * counted as theirs (build_bytes.c); NULL: all of them may */
     bool codecs; /* all codecs of the problem, each at its cost in omega; false: those that
                              * lose least, whose cost the limit reserves */
 };

@@ -184,6 +184,7 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     st->sum = b->meshes.kinds[kind].sum;
     st->link = b->first_link + (last || !s->stage_link ? 0 : s->stage_link[i]);
     tsr_plan_mesh_of(p->cluster, st->group, b->meshes.kinds[kind].way, &st->mesh);
+    st->mesh.mixed = tsr_plan_mesh_beside(&st->mesh, &o->stages[0].mesh);
     st->pre_ms = cost.pre_ms * times;
     st->dec_ms = cost.dec_ms;
     TSR_TRY(basis_of(st, o, b, kind, i == 0, p->memory.place == TSR_PLAN_HEAD_FIRST ? i == 0 : last,

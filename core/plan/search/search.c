@@ -10,10 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_SIDES        4u  /* of devices, of which all sets are searched */
+#define MOST_SIDES_AT_ALL 16u /* of more, the others lead no plan by themselves */
+
 struct search {
     const struct tsr_plan_problem *p;
     const struct tsr_plugin_spec  *solver;
     struct tsr_plan_planned       *a;
+    struct tsr_plan_built         *base; /* of the choice; stays when another one is the answer's */
     double                         cutoff, end; /* end: of the time, INFINITY: none */
     bool                           open;        /* some instance was not settled */
 };
@@ -48,7 +52,7 @@ static bool take(struct search *z, struct tsr_plan_built *b, uint64_t part,
     struct tsr_plan_planned *a = z->a;
     if (!has_plan(s) || !(s->objective < a->objective))
         return false;
-    if (a->built != b)
+    if (a->built != b && a->built != z->base)
         tsr_plan_built_destroy(a->built);
     free(a->solution);
     a->built = b;
@@ -111,7 +115,7 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
     TSR_TRY(tsr_plan_solution_create(&s, inst, err));
     uint64_t   all, first = options_before(b, part, &all);
-    tsr_status st = z->p->lines
+    tsr_status st = z->p->lines && b == z->base
                         ? tsr_plan_lines_solve(z->p->lines, first, all, inst, z->solver, s, err)
                         : tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
     if (st != TSR_OK) {
@@ -156,17 +160,85 @@ static void keep(struct tsr_plan_lines *l, struct tsr_plan_built *b)
         tsr_plan_built_destroy(b);
 }
 
+static tsr_status solve_parts(struct search *z, struct tsr_plan_built *b, struct tsr_err *err)
+{
+    for (uint64_t i = 0; i < b->n_parts && !(z->p->any && z->a->solution); i++) {
+        if (tsr_plugin_cancelled())
+            return tsr_fail(err, TSR_E_CANCELLED, "while planning");
+        TSR_TRY(solve_part(z, b, i, err));
+    }
+    return TSR_OK;
+}
+
+/* Plans of several stages that begin and end on some of the devices. */
+static tsr_status solve_side(struct search *z, const struct tsr_plan_space *space,
+                             struct tsr_err *err)
+{
+    struct tsr_plan_built *b = NULL;
+    TSR_TRY(tsr_plan_build(&b, z->p, space, err));
+    tsr_status st = tsr_plan_built_covers(z->base, b) ? TSR_OK : solve_parts(z, b, err);
+    if (z->a->built != b)
+        tsr_plan_built_destroy(b);
+    return st;
+}
+
+/* Sets of sides: each alone; others: all of them up to four sides, of more also all but one. */
+static tsr_status solve_sets(struct search *z, const struct tsr_plan_space *space, bool *leads,
+                             const uint64_t *side, uint64_t sides, bool others, struct tsr_err *err)
+{
+    struct tsr_plan_space one = *space;
+    uint64_t              n = sides < MOST_SIDES_AT_ALL ? sides : MOST_SIDES_AT_ALL;
+    uint64_t              all = (UINT64_C(1) << n) - 1;
+    one.leads = leads;
+    for (uint64_t some = 1; some < all; some++) {
+        uint64_t rest = all - some;
+        bool     single = !(some & (some - 1)), but_one = !(rest & (rest - 1));
+        if (!single && !(others && (n <= MOST_SIDES || but_one)))
+            continue;
+        for (uint64_t g = 0; g < z->p->cluster->n_groups; g++)
+            leads[g] = side[g] < n && (some >> side[g] & 1);
+        TSR_TRY(solve_side(z, &one, err));
+    }
+    return TSR_OK;
+}
+
+/* An instance counts bytes by the largest numbers of all devices, so that a plan which fits may not be in it; others have
+ * the numbers of some sides.  With the head on the first stage it counts the slowest way back to any; others have that of one
+ * node, where the search is not a rough one. */
+static tsr_status solve_sides(struct search *z, const struct tsr_plan_space *space,
+                              struct tsr_err *err)
+{
+    uint64_t   groups = z->p->cluster->n_groups, n;
+    bool      *leads = tsr_new(groups, sizeof *leads);
+    uint64_t  *side = tsr_new(groups, sizeof *side);
+    tsr_status st = leads && side
+                        ? TSR_OK
+                        : tsr_fail_nomem(err, groups * sizeof *side, "the sides of a problem");
+    if (st == TSR_OK) {
+        n = tsr_plan_build_sides(z->p, false, side);
+        st = solve_sets(z, space, leads, side, n, true, err);
+    }
+    if (st == TSR_OK && z->p->memory.place == TSR_PLAN_HEAD_FIRST && !z->p->few) {
+        n = tsr_plan_build_sides(z->p, true, side);
+        st = solve_sets(z, space, leads, side, n, false, err);
+    }
+    free(side);
+    free(leads);
+    return st;
+}
+
 static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *space,
                                struct tsr_err *err)
 {
     struct tsr_plan_built *b;
     TSR_TRY(build(z, space, &b, err));
-    tsr_status st = TSR_OK;
-    for (uint64_t i = 0; i < b->n_parts && st == TSR_OK && !(z->p->any && z->a->solution); i++)
-        st = tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while planning")
-                                    : solve_part(z, b, i, err);
+    z->base = b;
+    tsr_status st = solve_parts(z, b, err);
+    if (st == TSR_OK && b->meshes.total > 1)
+        st = solve_sides(z, space, err);
     if (z->p->any && z->a->solution) /* the others are unknown */
         z->a->bound = -INFINITY;
+    z->base = NULL;
     if (z->a->built != b)
         keep(z->p->lines, b);
     z->a->choices++;
