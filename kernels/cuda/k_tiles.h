@@ -9,6 +9,7 @@
 
 #include "k_tile_act.h"
 #include "k_tile_end.h"
+#include "k_tile_run.h"
 
 /* ---- a step ------------------------------------------------------------------------------ */
 
@@ -242,7 +243,14 @@ DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, c
     tile_runs(a, x, kind, bits, scales, nt,                                                        \
               (int)(STAGES(kind, bits, scales) < 8 ? STAGES(kind, bits, scales) : 8), segment,     \
               ring)
-    if (set == TILE_INTS && w->bits == 4)
+    if (set == TILE_INTS && nt == 1 && has_whole_runs(w)) {
+        if (w->group == K_STEP)
+            tile_whole_runs(a, x, 1, segment, ring);
+        else if (w->group == 2 * K_STEP)
+            tile_whole_runs(a, x, 2, segment, ring);
+        else
+            tile_whole_runs(a, x, 4, segment, ring);
+    } else if (set == TILE_INTS && w->bits == 4)
         RUNS(K_INT, 4, K_SCALE_F16);
     else if (set == TILE_INTS && w->bits == 8)
         RUNS(K_INT, 8, K_SCALE_F16);

@@ -357,11 +357,28 @@ static bool deep(struct pair *p)
     return ok;
 }
 
+/* Segments of whole blocks of activations, one to three of them, the last one shorter too, and runs of one, two and four
+ * steps: k_tile_run.h. */
+static bool whole(struct pair *p)
+{
+    static const struct tsr_format kind[] = { INT(4, 32, MID, F16), INT(4, 64, MID, F16),
+                                              INT(4, 128, MID, F16), INT(4, 256, MID, F16),
+                                              INT(4, 0, MID, F16) };
+    static const uint32_t          cols[] = { 896, 1024, 1920, 2048, 3072 }, tokens[] = { 1, 3, 8 };
+    bool                           ok = true;
+    for (uint64_t i = 0; ok && i < 15; i++) {
+        struct tsr_format f = kind[i % 5];
+        f.struct_size = offsetof(struct tsr_format, act8);
+        ok = linear(p, &f, TSR_ACT_A8, tokens[i / 5], 33 + 37 * (i % 2), cols[(i + i / 5) % 5]);
+    }
+    return ok;
+}
+
 bool pair_check_linears(struct pair *p, uint64_t count)
 {
     uint64_t first = pair_draw(p, 3 * FORMATS);
     for (uint64_t i = 0; i < count; i++)
         if (!one(p, first + i))
             return false;
-    return many(p) && deep(p);
+    return many(p) && deep(p) && whole(p);
 }

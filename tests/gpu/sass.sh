@@ -12,9 +12,12 @@ diff tests/gpu/sass/expected.tsv "$WORK/rows" || wrong "the rows of the listing 
 # loop of another width is shorter and has as many copies without a predicate
 awk -F '\t' '$2 == "three_widths" { print $9, $10, $11, $12 }' "$WORK/rows" >"$WORK/steps"
 [ "$(cat "$WORK/steps")" = "7 8 7 7" ] || wrong "the steps of three_widths are $(cat "$WORK/steps"), expected 7 8 7 7"
+# loops of four steps have the longest way, and no step
+awk -F '\t' '$2 == "blocks_at_once" { print $9, $11, $13, $14, $15 }' "$WORK/rows" >"$WORK/steps"
+[ "$(cat "$WORK/steps")" = "- - 10 12 14" ] || wrong "the runs of blocks_at_once are $(cat "$WORK/steps"), expected 10 12 14"
 # without fragments no loop has a width
 sed 's/LDSM\.[0-9A-Z.]*/LDS.128/' tests/gpu/sass/listing.txt | awk -f tools/gate/sass.awk >"$WORK/rows"
-awk -F '\t' '$9 != "-" || $11 != "-" { print $2 }' "$WORK/rows" >"$WORK/steps"
+awk -F '\t' '$9 != "-" || $11 != "-" || $13 != "-" || $14 != "-" || $15 != "-" { print $2 }' "$WORK/rows" >"$WORK/steps"
 [ ! -s "$WORK/steps" ] || wrong "loops without fragments have a step: $(cat "$WORK/steps")"
 
 # a disassembler that gives the listing, so that each figure can be made worse
@@ -62,6 +65,9 @@ worse step8 two_copies 7
 worse whole8 two_copies 8
 worse step three_widths 6
 worse step8 three_widths 6
+worse run1 blocks_at_once 9
+worse run2 blocks_at_once 11
+worse run4 blocks_at_once 13
 # a hot loop that had a matrix product, and reads of 16 bytes
 sed '/IMMA.*R38.COL, R20 ; \/\* 0x0000002618147237/s/IMMA.16832.S8.S8/IDP.4A.S8.S8/' "$LISTING" >"$WORK/listing"
 LISTING=$WORK/listing run 1 --check

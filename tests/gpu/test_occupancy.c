@@ -151,6 +151,9 @@ static double flight(const struct tsr_cuda_launch *l, int table, int bits)
                         : l->kernel == KERNEL_k_tile16_int || l->kernel == KERNEL_k_tile16_table
                             ? 2
                             : 4;
+    if (l->kernel == KERNEL_k_tile8_int &&
+        bits == 4) /* k_tile_run.h: all shapes are whole blocks */
+        return K_SEGMENTS * (double)RUN_WEIGHTS * (RUN_STAGES - 1);
     const uint32_t stages = TILE_ROOM(nt) / TILE_STAGE((int)kind, bits, K_SCALE_F16, nt);
     return K_SEGMENTS * (double)weights * (least(stages, 8) - 1);
 }
