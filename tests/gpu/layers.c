@@ -42,6 +42,7 @@ struct layer {
     uint32_t           heads, kv, dim, rotary, act, norm, func, adjacent;
     uint64_t           tokens;
     bool               biased, gated;
+    bool               plain; /* all joins of a layer apply, and nothing comes between */
     char               what[200];
 };
 
@@ -78,7 +79,7 @@ static bool load(struct layer *l, uint64_t n, uint64_t m)
         if (i == WO || i == WGATE || i == WDOWN || pair_draw(l->p, 5) == 0)
             which = pair_draw(l->p, formats);
         (void)pair_format_at(which, &f);
-        if (f.outliers > shape[i][1])
+        if (l->plain || f.outliers > shape[i][1])
             (void)pair_format_at(which = 1, &f);
         if (!pair_weight(l->p, &f, shape[i][0], shape[i][1], l->weight[i]))
             return false;
@@ -283,7 +284,7 @@ static bool operation(struct layer *l, int i)
 
 static bool run_layers(struct layer *l)
 {
-    const uint64_t calm = pair_draw(l->p, 3); /* 0: nothing comes between */
+    const uint64_t calm = l->plain ? 0 : pair_draw(l->p, 3); /* 0: nothing comes between */
     for (int i = 0; i < 2 * OPERATIONS; i++) {
         if (calm && pair_draw(l->p, 5) == 0 && !disturb(l))
             return false;
@@ -296,7 +297,7 @@ static bool run_layers(struct layer *l)
     return true;
 }
 
-static bool one(struct pair *p)
+static bool one(struct pair *p, bool plain)
 {
     static const uint32_t tokens[] = { 1, 1, 1, 2, 3, 5, 9, 17 };
     static const uint32_t widths[] = { 32, 64, 100, 160, 256, 300, 1056 };
@@ -312,7 +313,12 @@ static bool one(struct pair *p)
                          .func = (uint32_t)pair_draw(p, 4),
                          .adjacent = (uint32_t)pair_draw(p, 2),
                          .biased = pair_draw(p, 2),
-                         .gated = pair_draw(p, 2) };
+                         .gated = pair_draw(p, 2),
+                         .plain = plain };
+    if (plain) {
+        l->dim = 64;
+        l->act = TSR_ACT_A8;
+    }
     uint64_t n = widths[pair_draw(p, 7)], m = widths[pair_draw(p, 7)];
     l->heads = l->kv * (1 + (uint32_t)pair_draw(p, 3));
     l->rotary = 2 + 2 * (uint32_t)pair_draw(p, l->dim / 2);
@@ -332,7 +338,7 @@ static bool one(struct pair *p)
 bool pair_check_layers(struct pair *p, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++)
-        if (!one(p))
+        if (!one(p, i == 0))
             return false;
     return true;
 }
