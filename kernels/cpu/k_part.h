@@ -28,6 +28,7 @@ struct part {
         float   minimum[PART_RUNS][PANEL]; /* tessera.int/2 */
         int32_t zero[PART_RUNS][PANEL];    /* where the weight stores zero points */
     };
+    uint64_t fours[PART_RUNS]; /* in versions: steps of a run */
 };
 
 /* Where the part after one is: of the same segment in this panel, else in the next. */
@@ -42,7 +43,7 @@ INLINE const uint8_t *codes_at(const struct tsr_cpu_weight *w, uint64_t panel, u
 }
 
 /* The columns from the run p->run on, as many of its segment as there is room for; of affine weights whole blocks
- * of activations. wide: each becomes four. */
+ * of activations. wide: of one block, and each becomes four. */
 static void part_take(const struct tsr_cpu_weight *w, const int wide, uint64_t panel,
                       struct part *p)
 {
@@ -51,7 +52,7 @@ static void part_take(const struct tsr_cpu_weight *w, const int wide, uint64_t p
     const uint64_t            step = cpu_step(w->layout);
     uint64_t                  n = 1;
     while (n < PART_RUNS && p->run + n < w->nruns && u[n].segment == u->segment &&
-           u[n].k1 - u->k0 <= PART_COLUMNS / (wide ? 4 : 1))
+           u[n].k1 - u->k0 <= PART_COLUMNS / (wide ? 4 : 1) && (!wide || u[n].block == u->block))
         n++;
     while (w->affine && !block_ends(w, p->run + n - 1)) /* its sums stay in registers until then */
         n--;
@@ -61,6 +62,8 @@ static void part_take(const struct tsr_cpu_weight *w, const int wide, uint64_t p
     p->packed = codes_at(w, panel, p->k0);
     p->bytes = (4 * p->steps + step - 1) / step * 2 * cpu_unit(w->layout);
     p->codes = w->layout == W_I8 && !wide ? p->packed : p->buffer;
+    for (uint64_t i = 0; wide && i < n; i++)
+        p->fours[i] = (u[i].k1 - u[i].k0 + 3) / 4;
 }
 
 /* Scales, minimums and zero points of a part. */

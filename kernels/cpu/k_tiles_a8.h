@@ -26,6 +26,7 @@
 #if TSR_SIMD == 2 && !defined(TSR_SMALL_TILES) && !defined(TSR_VNNI)
 #define ISA_TILE_WORDS
 #include "k_opposed.h"
+#include "k_tile_opposed.h"
 #include "k_tile_words.h"
 #endif
 #if defined(__ARM_FEATURE_MATMUL_INT8)

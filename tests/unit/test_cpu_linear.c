@@ -219,6 +219,26 @@ static void linear_many_tokens(void **state)
     free(x);
 }
 
+/* Codes of eight bits, 20 tokens and more: segments of 96, 192 and 64 columns, which cut groups, so that a block of
+ * activations has runs of unequal lengths. */
+static void linear_wide_codes_across_blocks(void **state)
+{
+    (void)state;
+    static const uint64_t K[] = { 544, 1312, 500 }, T[] = { 64, 23 }, groups[] = { 16, 32, 64, 0 };
+    float                *x = rnd_new((uint64_t)64 * 1312, 1.0f);
+    for (uint32_t i = 0; i < 24; i++) {
+        struct wt w;
+        uint64_t  k = K[i % 3], t = T[i / 12], group = groups[i / 3 % 4];
+        wt_int(&w, 35, k, 8, group, TSR_F16, i % 2 ? TSR_ZERO_STORED : TSR_ZERO_MID);
+        check_weight(&w, t, x, 0);
+        wt_free(&w);
+        wt_affine(&w, 35, k, 8, group ? group : 128, TSR_F16, i % 2 ? 6 : 0);
+        check_weight(&w, t, x, 0);
+        wt_free(&w);
+    }
+    free(x);
+}
+
 /* What AMX takes: rows and groups of whole products, each with tails of tokens, of rows, of segments, of blocks
  * and of the columns that are unpacked together. */
 static void linear_on_tiles(void **state)
@@ -490,6 +510,7 @@ int main(void)
         cmocka_unit_test(linear_table_follows_the_page),
         cmocka_unit_test(linear_wide),
         cmocka_unit_test(linear_many_tokens),
+        cmocka_unit_test(linear_wide_codes_across_blocks),
         cmocka_unit_test(linear_on_tiles),
         cmocka_unit_test(linear_panels_in_pairs),
         cmocka_unit_test(few_bits_take_few_bytes),
