@@ -155,6 +155,9 @@ ok "suite: every kind, got $rc" json '[.[].what] | unique == ["cholesky", "decod
 ok "suite: rows differ in what they are about" json '[.[] | [.what, .format, .act, .unit, .rows, .cols, .m, .group]] | length == (unique | length)' "$WORK/out"
 ok "suite: every row has its rounds and threads" json 'all(.[]; (.rounds | length) == 1 and .threads >= 1) and
     (map(select(.what == "gemv").threads) | unique) == (map(select(.what == "syrk").threads) | unique)' "$WORK/out"
+run bench gemv "${small[@]}" --formats int4,int4z,int8z --group 64 --json
+ok "gemv: formats with zero points have a group of their own" json '[.[] | [.format, .group]] == [["int4", 64], ["int4z", 64], ["int8z", 64]]' "$WORK/out"
+fails "no zero points beyond 8 bits" 2 '--formats' bench gemv --formats int9z
 run bench suite "${small[@]}" --formats int3 --output csv
 ok "suite of one format" test "$(grep -cE '^gem[vm],int3,' "$WORK/out")" = 2
 rows() { # SHARE COUNTS: two rows, the second of the given shares

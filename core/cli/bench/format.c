@@ -1,4 +1,4 @@
-/* Weight formats of bench with more than integers and scales: minimums, tables, MX and FP8 elements, LLM.int8. */
+/* Weight formats of bench: minimums, tables, MX and FP8 elements, LLM.int8 by name, and what stands next to codes. */
 #include "cli/bench/bench.h"
 
 #include "quant/quant.h"
@@ -97,6 +97,18 @@ bool bench_format_parse(const char *name, uint64_t cols, struct tsr_format *f)
     return true;
 }
 
+/* Scales near 0.001 of a row of tessera.int/1, and zero points in the middle or one below. */
+static void fill_int(const struct tsr_format *f, uint64_t cols, uint8_t *meta)
+{
+    const uint64_t groups = tsr_format_groups(f, cols);
+    for (uint64_t g = 0; g < groups; g++) {
+        const uint16_t h = (uint16_t)(0x1400u + 2 * g % 256);
+        memcpy(meta + 2 * g, &h, 2);
+        if (f->zero == TSR_ZERO_STORED)
+            meta[2 * groups + g] = (uint8_t)((1u << (f->bits - 1)) - g % 2);
+    }
+}
+
 /* Scales of a row of tessera.table/1, all 2^-10. */
 static void fill_table(const struct tsr_format *f, uint64_t cols, uint8_t *meta)
 {
@@ -123,6 +135,10 @@ void bench_format_fill(const struct tsr_format *f, uint64_t rows, uint64_t strid
                        uint8_t *meta)
 {
     for (uint64_t r = 0; r < rows; r++, meta += stride) {
+        if (strcmp(f->id, TSR_FORMAT_INT) == 0) {
+            fill_int(f, cols, meta);
+            continue;
+        }
         if (strcmp(f->id, TSR_FORMAT_MX) == 0) {
             memset(meta, 117, tsr_format_groups(f, cols)); /* 2^-10 */
             continue;

@@ -9,7 +9,7 @@ static const struct list {
     int64_t     group;
     const char *formats;
 } lists[] = {
-    { 128, "f32,f16,bf16,int8,int4,int3,int2,affine4,nf4,fp8_e4m3,fp4_e2m1,fp8_block" },
+    { 128, "f32,f16,bf16,int8,int4,int4z,int3,int2,affine4,nf4,fp8_e4m3,fp4_e2m1,fp8_block" },
     { 32, "int4,affine5,affine4,q6_k,q3_k,affine2,iq4_xs,nvfp4,tq2_0" },
 };
 #define LISTS (sizeof lists / sizeof *lists)

@@ -24,12 +24,14 @@ tsr_status bench_format_of(const char *s, size_t len, int64_t group, uint64_t co
                 k->f.dtype = floats[i].dtype;
                 return TSR_OK;
             }
-        if (len == 4 && memcmp(s, "int", 3) == 0 && s[3] >= '2' && s[3] <= '8') {
+        if ((len == 4 || (len == 5 && s[4] == 'z')) && memcmp(s, "int", 3) == 0 && s[3] >= '2' &&
+            s[3] <= '8') {
             k->packed = true;
             k->f.id = TSR_FORMAT_INT;
             k->f.bits = (uint32_t)(s[3] - '0');
             k->f.scale_dtype = TSR_F16;
-            k->f.group = k->f.bits == 8 ? 0 : (uint64_t)group;
+            k->f.group = k->f.bits == 8 && len == 4 ? 0 : (uint64_t)group;
+            k->f.zero = len == 5 ? TSR_ZERO_STORED : TSR_ZERO_MID;
             return TSR_OK;
         }
         if (bench_format_parse(k->name, cols, &k->f)) {
@@ -38,8 +40,8 @@ tsr_status bench_format_of(const char *s, size_t len, int64_t group, uint64_t co
         }
     }
     return tsr_fail(err, TSR_E_INPUT,
-                    "--formats: '%.*s' is not one of f32, f16, bf16, int2 to int8, affine2 to "
-                    "affine8, nf4, iq4_nl, "
+                    "--formats: '%.*s' is not one of f32, f16, bf16, int2 to int8, int2z to int8z, "
+                    "affine2 to affine8, nf4, iq4_nl, "
                     "iq4_xs, q3_k, q6_k, tq2_0, nvfp4, lut2 to lut8, lut2o to lut8o, llm8, "
                     "fp8_block, fp4_e2m1 and "
                     "its kin, mxint2 to mxint8",
@@ -80,13 +82,8 @@ static tsr_status fill(const struct bench_format *k, struct tsr_weight_desc *d, 
         else
             memcpy(codes + 2 * i, &h, 2);
     }
-    const bool ints = strcmp(k->f.id, TSR_FORMAT_INT) == 0;
-    if (k->packed && !ints)
+    if (k->packed)
         bench_format_fill(&k->f, rows, d->meta_stride, cols, meta);
-    for (uint64_t i = 0; ints && i + 1 < m; i += 2) { /* F16 scales near 0.001 */
-        uint16_t h = (uint16_t)(0x1400u + (i & 0xffu));
-        memcpy(meta + i, &h, 2);
-    }
     if (!k->packed)
         free(meta);
     return TSR_OK;

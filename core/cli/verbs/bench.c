@@ -20,9 +20,9 @@ static const struct tsr_choice outputs[] = {
 static const struct tsr_option options[] = {
     TSR_OPTION_STRING(
         S, formats, "",
-        "Weight formats, separated by commas: f32, f16, bf16, int2 to int8, affine2 "
-        "to affine8 (with "
-        "minimums, as GGUF's K types), lut2 to lut8 (lut4o: with outliers), llm8, "
+        "Weight formats, separated by commas: f32, f16, bf16, int2 to int8. With zero points, as "
+        "GPTQ and AWQ have them: int2z to int8z. With minimums, as GGUF's K types: affine2 to "
+        "affine8. Others: lut2 to lut8 (lut4o: with outliers), llm8, "
         "fp4_e2m1 and other MX elements, mxint2 to mxint8. Under a table: nf4, iq4_nl, iq4_xs, "
         "q3_k, q6_k, tq2_0, nvfp4. If empty "
         "f32,f16,bf16,int8,int4; for dec int3,int4, which can be compensated."),
