@@ -9,6 +9,9 @@
 #include "k_one_vnni.h"
 #endif
 
+/* Bytes between a prefetch of codes and their use: a panel is read for a block of 2048 bytes at a time. */
+#define ELEMENTS_AHEAD 1536u
+
 /* The bytes that codes are looked up in. */
 INLINE i16v element_table(const struct tsr_cpu_weight *w)
 {
@@ -89,10 +92,10 @@ INLINE void element_runs(const struct tsr_cpu_linear *a, uint64_t panel, uint64_
     for (; r < end; r++, c += 256, scales += PANEL, q += 16) {
         const i16v x[4] = { vi_four(q), vi_four(q + 4), vi_four(q + 8), vi_four(q + 12) };
         const i16v sums = vi_set1(a->sums[r]);
-        v_prefetch(c + ONE_AHEAD);
-        v_prefetch(c + ONE_AHEAD + 64);
-        v_prefetch(c + ONE_AHEAD + 128);
-        v_prefetch(c + ONE_AHEAD + 192);
+        v_prefetch(c + ELEMENTS_AHEAD);
+        v_prefetch(c + ELEMENTS_AHEAD + 64);
+        v_prefetch(c + ELEMENTS_AHEAD + 128);
+        v_prefetch(c + ELEMENTS_AHEAD + 192);
         v_prefetch(scales + GROUPS_AHEAD * PANEL);
         s = element_run(c, scales, x, sums, table, &d[0], unit, sa, s);
         t = element_run(c + 64, scales + 16, x, sums, table, &d[1], unit, sa, t);
