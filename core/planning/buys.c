@@ -12,9 +12,26 @@
 #define GIB4   (INT64_C(4) << 30)
 #define SOLVES 3.0 /* times that of the plan, for all answers together */
 #define LEAST  3.0 /* s that they may take in any case */
+#define LOOSER 1.1 /* times the limit on omega */
+#define TWO    2   /* shares of the time: of other settings to rule out */
+#define THREE  3   /* of plans that differ from the plan */
 #define TRIED  4   /* codecs of a file of indicators */
 #define NARROW TSR_I8
 #define SPARSE "mx:element=fp4_e2m1" /* a codec to try where no file names some */
+
+/* Whether an answer with so many shares of the time is only counted. */
+static bool is_counted(struct tsr_planning_buying *z, uint64_t shares)
+{
+    z->share = shares;
+    z->left += z->count ? shares : 0;
+    return z->count;
+}
+
+/* Shares of an answer that the floor says nothing of. */
+static uint64_t alone(const struct tsr_planning_buying *z)
+{
+    return z->a->settings > 1 ? TWO : 1;
+}
 
 /* ---- the questions --------------------------------------------------------------------- */
 
@@ -34,6 +51,12 @@ static tsr_status more_memory(struct tsr_planning_buying *z, uint64_t group, str
     return st;
 }
 
+/* A node of one device may omit the link between two devices. */
+static bool has_link(const struct tsr_plan_node_info *node)
+{
+    return node->link[TSR_PLAN_PREFILL].rate > 0 && node->link[TSR_PLAN_DECODE].rate > 0;
+}
+
 static tsr_status more_devices(struct tsr_planning_buying *z, uint64_t group, struct tsr_err *err)
 {
     const struct tsr_plan_cluster   *c = z->pl->problem.cluster;
@@ -43,8 +66,8 @@ static tsr_status more_devices(struct tsr_planning_buying *z, uint64_t group, st
     char                             what[200], reason[400];
     (void)snprintf(what, sizeof what, "one more %.60s in node %.60s%s", g->profile->name,
                    node->name, z->pl->part ? " for each copy" : "");
-    /* a node of one device may omit the link between two devices */
-    if (!(node->link[TSR_PLAN_PREFILL].rate > 0 && node->link[TSR_PLAN_DECODE].rate > 0)) {
+    if (!has_link(node)) {
+        z->left -= z->share;
         (void)snprintf(reason, sizeof reason,
                        "%.60s says nothing of the way between two devices of node '%.60s'; give "
                        "the node a 'link' to know",
@@ -53,7 +76,10 @@ static tsr_status more_devices(struct tsr_planning_buying *z, uint64_t group, st
     }
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
     v.p.more[group] += 1;
-    tsr_status st = tsr_planning_bought(z, &v.p, what, TSR_PLANNING_MORE, err);
+    /* where no device may stay unused, the plan without it is none */
+    tsr_status st =
+        tsr_planning_bought(z, &v.p, what, v.p.o.use_all ? TSR_PLANNING_OTHER : TSR_PLANNING_MORE,
+                            err);
     tsr_plan_variant_free(&v);
     return st;
 }
@@ -70,17 +96,15 @@ static tsr_status faster_links(struct tsr_planning_buying *z, bool inside, struc
     }
     if (!used)
         return TSR_OK;
-    if (z->count) {
-        z->left++;
+    if (is_counted(z, 1))
         return TSR_OK;
-    }
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
     tsr_status st = tsr_plan_variant_links(&v, inside, 2, err);
     if (st == TSR_OK)
         st = tsr_planning_bought(z, &v.p,
                                  inside ? "links inside nodes twice as fast"
                                         : "links between nodes twice as fast",
-                                 true, err);
+                                 TSR_PLANNING_MORE, err);
     tsr_plan_variant_free(&v);
     return st;
 }
@@ -92,15 +116,13 @@ static tsr_status one_codec(struct tsr_planning_buying *z, bool sum, const char 
     struct tsr_plan_variant v;
     struct tsr_errbuf       e = TSR_ERRBUF(e);
     char                    what[160];
-    if (z->count) {
-        z->left++;
+    if (is_counted(z, alone(z)))
         return TSR_OK;
-    }
-    (void)snprintf(what, sizeof what, "%s by %.60s", sum ? "sums inside stages" : "links", codec);
+    (void)snprintf(what, sizeof what, "%s by %.60s", sum ? "sums" : "links", codec);
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
     tsr_status st = tsr_plan_variant_codec(&v, sum, codec, &e.err);
     if (st == TSR_OK)
-        st = tsr_planning_bought(z, &v.p, what, priced ? TSR_PLANNING_MORE : TSR_PLANNING_UNPRICED,
+        st = tsr_planning_bought(z, &v.p, what, priced ? TSR_PLANNING_ALONE : TSR_PLANNING_UNPRICED,
                                  err);
     else if (st == TSR_E_INPUT || st == TSR_E_CONFIG)
         st = tsr_planning_unknown(z, what, e.text, err);
@@ -149,15 +171,13 @@ static tsr_status half_context(struct tsr_planning_buying *z, struct tsr_err *er
     struct tsr_plan_variant         v;
     if (w->distribution || w->s < 2)
         return TSR_OK;
-    if (z->count) {
-        z->left++;
+    if (is_counted(z, alone(z)))
         return TSR_OK;
-    }
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
     v.p.work.s = w->s / 2;
     tsr_plan_problem_refresh(&v.p);
     tsr_status st =
-        tsr_planning_bought(z, &v.p, "prompts of half the length", TSR_PLANNING_MORE, err);
+        tsr_planning_bought(z, &v.p, "prompts of half the length", TSR_PLANNING_ALONE, err);
     tsr_plan_variant_free(&v);
     return st;
 }
@@ -170,10 +190,8 @@ static tsr_status narrow_cache(struct tsr_planning_buying *z, struct tsr_err *er
     if (p->o.free_kv || p->kv_types || tsr_plugin_kv_bits(p->work.kv) <= 8 ||
         p->o.accounting != TSR_PLAN_ACCOUNT_EXACT || !tsr_plugin_kv_is_there(p->registry, NARROW))
         return TSR_OK;
-    if (z->count) {
-        z->left++;
+    if (is_counted(z, 1))
         return TSR_OK;
-    }
     TSR_TRY(tsr_plan_variant_make(&v, p, err));
     v.p.o.kv[0] = NARROW;
     v.p.o.n_kv = 1;
@@ -193,10 +211,8 @@ static tsr_status other_end(struct tsr_planning_buying *z, struct tsr_err *err)
     struct tsr_plan_variant        v;
     if (tsr_plan_cluster_devices(p->cluster) < 2 || p->shape->layers < 2)
         return TSR_OK;
-    if (z->count) {
-        z->left++;
+    if (is_counted(z, alone(z)))
         return TSR_OK;
-    }
     TSR_TRY(tsr_plan_variant_make(&v, p, err));
     tsr_plan_problem_put_head(&v.p, first ? TSR_PLAN_HEAD_LAST : TSR_PLAN_HEAD_FIRST);
     tsr_status st =
@@ -210,10 +226,10 @@ static tsr_status other_end(struct tsr_planning_buying *z, struct tsr_err *err)
 /* What the job fixes, left to the planner: one key, then all of them where there are several. */
 static tsr_status left_open(struct tsr_planning_buying *z, struct tsr_err *err)
 {
-    static const char *const               names[] = { "the number of requests at once left open",
-                                                       "the chunk left open", "the type of the cache left open",
-                                                       "all three left open" };
-    const struct tsr_plan_problem         *p = &z->pl->problem;
+    static const char *const       names[] = { "requests at once left open", "the chunk left open",
+                                               "the type of the cache left open",
+                                               "all of these left open" };
+    const struct tsr_plan_problem *p = &z->pl->problem;
     const struct tsr_plan_problem_options *o = &p->o;
     bool once = !o->free_concurrency && p->work.batch > 1, chunk = !o->free_chunk,
          kv = !o->free_kv && o->n_kv < 2 && p->max_omega >= 0 &&
@@ -224,10 +240,8 @@ static tsr_status left_open(struct tsr_planning_buying *z, struct tsr_err *err)
         struct tsr_plan_variant v;
         if (!fixed[i])
             continue;
-        if (z->count) {
-            z->left++;
+        if (is_counted(z, 1))
             continue;
-        }
         TSR_TRY(tsr_plan_variant_make(&v, p, err));
         struct tsr_plan_problem_options *to = &v.p.o;
         to->free_concurrency = to->free_concurrency || i == 0 || (i == 3 && once);
@@ -236,7 +250,7 @@ static tsr_status left_open(struct tsr_planning_buying *z, struct tsr_err *err)
             to->n_kv = 0;
             to->free_kv = true;
         }
-        tsr_status st = tsr_planning_bought(z, &v.p, names[i], TSR_PLANNING_MORE, err);
+        tsr_status st = tsr_planning_bought(z, &v.p, names[i], TSR_PLANNING_OPEN, err);
         tsr_plan_variant_free(&v);
         TSR_TRY(st);
     }
@@ -248,12 +262,10 @@ static tsr_status looser(struct tsr_planning_buying *z, struct tsr_err *err)
     struct tsr_plan_variant v;
     if (!(z->pl->problem.max_omega > 0))
         return TSR_OK;
-    if (z->count) {
-        z->left++;
+    if (is_counted(z, 1))
         return TSR_OK;
-    }
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
-    v.p.max_omega *= 1.1;
+    v.p.max_omega *= LOOSER;
     tsr_status st =
         tsr_planning_bought(z, &v.p, "a tenth more of max_omega", TSR_PLANNING_MORE, err);
     tsr_plan_variant_free(&v);
@@ -267,13 +279,12 @@ static tsr_status ask(struct tsr_planning_buying *z, struct tsr_err *err)
         bool first = true;
         for (uint64_t h = 0; h < g; h++)
             first = first && c->groups[h].profile != c->groups[g].profile;
-        z->left += z->count && first;
-        if (first && !z->count)
+        if (first && !is_counted(z, 1))
             TSR_TRY(more_memory(z, g, err));
     }
-    z->left += z->count ? c->n_groups : 0;
-    for (uint64_t g = 0; g < c->n_groups && !z->count; g++)
-        TSR_TRY(more_devices(z, g, err));
+    for (uint64_t g = 0; g < c->n_groups; g++)
+        if (!is_counted(z, THREE))
+            TSR_TRY(more_devices(z, g, err));
     TSR_TRY(faster_links(z, false, err));
     TSR_TRY(faster_links(z, true, err));
     TSR_TRY(codecs(z, false, err));
@@ -285,12 +296,53 @@ static tsr_status ask(struct tsr_planning_buying *z, struct tsr_err *err)
     return looser(z, err);
 }
 
+/* The problem with all that only adds, in v; links inside nodes are w's. */
+static tsr_status all_changes(const struct tsr_plan_problem *p, struct tsr_plan_variant *v,
+                              struct tsr_plan_variant *w, struct tsr_err *err)
+{
+    TSR_TRY(tsr_plan_variant_make(v, p, err));
+    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
+        v->p.more_bytes[g] += GIB4;
+        v->p.more[g] += has_link(&p->cluster->nodes[p->cluster->groups[g].node]) && !p->o.use_all;
+    }
+    v->p.max_omega *= LOOSER;
+    TSR_TRY(tsr_plan_variant_links(v, false, 2, err));
+    TSR_TRY(tsr_plan_variant_make(w, &v->p, err));
+    return tsr_plan_variant_links(w, true, 2, err);
+}
+
+/* What is proved of settings with any of these changes; nothing where one of them is impossible. */
+static tsr_status make_floor(struct tsr_planning_buying *z, struct tsr_err *err)
+{
+    struct tsr_plan_variant v = { 0 }, w = { 0 };
+    struct tsr_errbuf       e = TSR_ERRBUF(e);
+    tsr_status              st = all_changes(&z->pl->problem, &v, &w, err);
+    if (st == TSR_OK) {
+        w.p.o.time_limit = TWO * (z->end - tsr_now_s()) / (double)z->left;
+        st = tsr_plan_floor_make(&z->floor, &w.p, &z->pl->solver, z->a->outcome.latency_ms, &e.err);
+        if (st != TSR_OK && st != TSR_E_INPUT)
+            (void)tsr_err_copy(err, st, &e.err);
+        st = st == TSR_E_INPUT ? TSR_OK : st;
+    }
+    tsr_plan_variant_free(&w);
+    tsr_plan_variant_free(&v);
+    return st;
+}
+
+/* What is proved of the plan's setting without a change. A plan with the least omega in a time, and the knee of a front, are not
+ * the fastest ones of the problem. */
+static double least_ms(const struct tsr_planning *pl, const struct tsr_plan_planned *a)
+{
+    bool fastest = !(pl->at_most_ms > 0) && !pl->problem.knee && pl->replicas == 1;
+    return fastest ? tsr_plan_settings_least(&pl->problem, a) : -INFINITY;
+}
+
 tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_plan_planned *a,
                              json_t *e, struct tsr_err *err)
 {
     const struct tsr_plan_problem *p = &pl->problem;
     double                     start = tsr_now_s(), seconds = isfinite(a->seconds) ? a->seconds : 0;
-    double                     omega = NAN;
+    struct tsr_planning_omega  o = { NAN, NAN };
     struct tsr_planning_buying z = { .pl = pl,
                                      .a = a,
                                      .list = json_object_get(e, "buys"),
@@ -298,17 +350,24 @@ tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_pla
                                               p->kv_types, p->most_k },
                                      .end = start + fmax(SOLVES * seconds, LEAST),
                                      .least = a->outcome.omega,
+                                     .least_ms = least_ms(pl, a),
                                      .left = 1,
                                      .count = true };
     TSR_TRY(ask(&z, err));
     z.count = false;
     if (p->o.objective == TSR_OBJECTIVE_STEADY)
         TSR_TRY(tsr_planning_least_omega(&z, p, a->outcome.latency_ms, a->outcome.omega,
-                                         start + (z.end - start) / (double)z.left, &omega, err));
-    z.least = isfinite(omega) ? omega : z.least;
+                                         start + (z.end - start) / (double)z.left, &o, err));
+    z.least = isfinite(o.omega) ? o.omega : z.least;
+    if (a->settings > 1) { /* of the others nothing is proved */
+        o.bound = NAN;
+        TSR_TRY(make_floor(&z, err));
+    }
     z.left--;
-    TSR_TRY(ask(&z, err));
-    return tsr_pipeline_json_put_real(e, "omega_in_time", omega) &&
+    tsr_status st = ask(&z, err);
+    tsr_plan_floor_free(&z.floor);
+    TSR_TRY(st);
+    return tsr_planning_omega_put(e, &o) &&
                    tsr_pipeline_json_put_real(e, "seconds", tsr_now_s() - start)
                ? TSR_OK
                : tsr_fail_nomem(err, 64, "an explanation");

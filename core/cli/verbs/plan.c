@@ -29,7 +29,7 @@ static const struct tsr_choice exports[] = {
       .def = { .s = "" } }, \
     TSR_OPTION_PATH(S, check, "", "FILE", "A plan file that is checked and priced instead of a search."), \
     TSR_OPTION_BOOL(S, explain, 0, \
-                    "Also print the bottleneck, and the gain of 4 GiB or one device more, each solved again."), \
+                    "Also print the bottleneck, and the gain of 4 GiB, a device and other changes, each with the most that it can be."), \
     TSR_OPTION_BOOL(S, front, 0, "Also print what speed costs in quality: up to 14 plans, each the fastest for its omega."), \
     TSR_OPTION_PATH(S, chart, "", "FILE", "The front as a picture: FILE.svg."), \
     TSR_OPTION_BOOL(S, diff, 0, "Two plan files: what differs."), \

@@ -138,6 +138,15 @@ bool tsr_plan_memory_kv_rows(const struct tsr_plan_memory_job *j, uint64_t windo
     return true;
 }
 
+bool tsr_plan_memory_cache(const struct tsr_plan_memory_job *j, uint64_t cls, uint32_t tp,
+                           uint64_t *bytes)
+{
+    uint64_t rows;
+    return tsr_plan_memory_kv_rows(j, j->shape->layer[cls].window, &rows) &&
+           tsr_engine_kv_bytes(j->kv, j->shape->kv_heads / tp, j->shape->head_dim, j->batch, rows,
+                               bytes);
+}
+
 /* Linears of one rank: those of experts, or the others, or all. */
 enum some { EXPERTS, OTHERS, ALL };
 static tsr_status linears(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,
@@ -190,7 +199,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
                                  uint64_t *weights, uint64_t *kv, struct tsr_err *err)
 {
     const struct tsr_plan_shape_layer *l = &j->shape->layer[cls];
-    uint64_t                           rank = 0, none, rows;
+    uint64_t                           rank = 0, none;
     *weights = *kv = 0;
     if (j->accounting == TSR_PLAN_ACCOUNT_PAPER) {
         bool given = c && (c->q.self || c->mixed || *j->shape->packed);
@@ -222,10 +231,7 @@ tsr_status tsr_plan_memory_layer(const struct tsr_plan_memory_job *j, const stru
                    ? TSR_OK
                    : tsr_plan_memory_too_large(err);
     }
-    if (!tsr_plan_memory_kv_rows(j, l->window, &rows) ||
-        !tsr_engine_kv_bytes(j->kv, j->shape->kv_heads / m->tp, j->shape->head_dim, j->batch, rows,
-                             &rank) ||
-        !tsr_mul(rank, m->tp, kv))
+    if (!tsr_plan_memory_cache(j, cls, m->tp, &rank) || !tsr_mul(rank, m->tp, kv))
         return tsr_plan_memory_too_large(err);
     return TSR_OK;
 }

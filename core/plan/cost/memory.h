@@ -79,6 +79,10 @@ tsr_status tsr_plan_memory_stage(const struct tsr_plan_memory_job *j, const stru
                                  uint64_t prefill_mb, uint64_t decode_mb,
                                  struct tsr_plan_stage_memory *out, struct tsr_err *err);
 
+/* Bytes of a layer's cache on one of tp ranks.  False: more than can be counted.  [any] */
+bool tsr_plan_memory_cache(const struct tsr_plan_memory_job *j, uint64_t cls, uint32_t tp,
+                           uint64_t *bytes);
+
 /* memory_draft.c. What the largest of j's draft models takes on rank 0 of a mesh that is the first stage: the stage that it would be
  * alone. All 0 where there is none, all are known to be in other memory, or the accounting is that of the paper.  [setup] */
 tsr_status tsr_plan_memory_draft(const struct tsr_plan_memory_job *j, const struct tsr_plan_mesh *m,

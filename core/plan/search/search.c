@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SIDES        4u  /* of devices, of which all sets are searched */
+#define MOST_SIDES        4u /* of devices, of which all sets are searched */
+#define FIRST_PART        0.9 /* of the time that is left, at most, for a part that is not the last */
 #define MOST_SIDES_AT_ALL 16u /* of more, the others lead no plan by themselves */
 
 struct search {
@@ -111,6 +112,8 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
         a->bound = -INFINITY;
         return TSR_OK;
     }
+    if (part + 1 < b->n_parts) /* a bound of the whole needs one of each */
+        left *= FIRST_PART;
     inst->in.cutoff = fmin(z->cutoff, a->objective);
     inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
     TSR_TRY(tsr_plan_solution_create(&s, inst, err));

@@ -42,15 +42,40 @@ tsr_status tsr_plan_settings_search_kept(struct tsr_plan_planned *a, struct tsr_
                                          const struct tsr_plugin_spec *solver,
                                          struct tsr_plan_bounds *kept, struct tsr_err *err);
 
-/* The same in a few searches: the setting `own` first, then all others in few runs of layers, of which the best is searched
- * whole if it is better. What it finds is not proved where there are several settings. known: a plan of `own` that p allows,
- * too, of which only better ones are searched for; NULL: none. like: a plan of `own` before the change, which p need not allow; its
- * micro-batches are tried first.  [setup] */
+/* A bound of the latency of each setting's plans, of a problem to which all changes are made that only add: it holds with some of
+ * them. */
+struct tsr_plan_floor {
+    const struct tsr_plan_setting *list; /* [n] owned */
+    const double                  *ms;   /* [n] -INFINITY: none; of `own` */
+    uint64_t                       n;
+    double                        *own; /* owned */
+};
+/* ms: more than that need not be proved. Settings of one round have no bound.  [setup] */
+tsr_status tsr_plan_floor_make(struct tsr_plan_floor *f, struct tsr_plan_problem *p,
+                               const struct tsr_plugin_spec *solver, double ms,
+                               struct tsr_err *err);
+void       tsr_plan_floor_free(struct tsr_plan_floor *f); /* zeroed or made */
+
+/* A plan of a problem before a change, and what is proved of it. */
+struct tsr_plan_before {
+    struct tsr_plan_setting own; /* its setting */
+    const struct tsr_plan_outcome
+        *like; /* whose micro-batches are tried first; NULL: the change leaves `own` as it is */
+    const struct tsr_plan_planned
+        *known; /* the plan where it may stay as it is, so that only better ones are searched for */
+    bool other; /* with the change it is not a plan of the problem, but may stay in place of one */
+    double                       least_ms; /* by tsr_plan_settings_least() */
+    const struct tsr_plan_floor *floor;    /* of a problem that has the change, too; NULL: none */
+};
+/* The same in little time for a changed problem: the plan's setting first, then the others as far as there is time.  Where `known`
+ * is as good as what is found there is no plan, and a->status TSR_SOLVED_INFEASIBLE if that is proved. *least_ms: no plan that
+ * tsr_plan_settings_search() could find, nor `known`, has a latency below that; -INFINITY: none is proved.  [setup] */
 tsr_status tsr_plan_settings_quick(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
-                                   const struct tsr_plugin_spec  *solver,
-                                   const struct tsr_plan_setting *own,
-                                   const struct tsr_plan_planned *known,
-                                   const struct tsr_plan_outcome *like, struct tsr_err *err);
+                                   const struct tsr_plugin_spec *solver,
+                                   const struct tsr_plan_before *before, double *least_ms,
+                                   struct tsr_err *err);
+/* The least latency of all plans of the setting that p has, by what the search proved that found a; -INFINITY: nothing.  [any] */
+double tsr_plan_settings_least(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a);
 
 /* The least omega within a time: a plan of at most `ms` for the whole batch whose omega is least, to a thousandth, and
  * within p's own limit; of several the fastest.  As above; p->max_omega stays. TSR_E_INFEASIBLE with the time of the fastest

@@ -35,15 +35,25 @@ static uint64_t concurrencies(const struct tsr_plan_problem *p, uint64_t *v)
     return n;
 }
 
-/* Whole prompts, and chunks that cut the longest. */
-static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t *v)
+#define CHUNKS 5u
+
+/* Whole prompts, and chunks that cut the longest: the usual ones, and the one that the workload has. */
+static uint64_t chunks(const struct tsr_plan_problem *p, uint64_t v[CHUNKS])
 {
     static const uint64_t sizes[] = { 2048, 512, 128 };
-    uint64_t              n = 0;
-    v[n++] = p->work.chunk;
-    for (size_t i = 0; p->o.free_chunk && i < sizeof sizes / sizeof *sizes; i++)
+    uint64_t              n = 0, own = p->work.chunk;
+    v[n++] = p->o.free_chunk ? 0 : own;
+    for (size_t i = 0; p->o.free_chunk && i < sizeof sizes / sizeof *sizes; i++) {
+        if (own > sizes[i]) {
+            v[n++] = own;
+            own = 0;
+        }
+        own = own == sizes[i] ? 0 : own;
         if (sizes[i] < p->memory.prompt)
             v[n++] = sizes[i];
+    }
+    if (p->o.free_chunk && own)
+        v[n++] = own;
     return n;
 }
 
@@ -136,7 +146,7 @@ static uint64_t largest_first(const struct tsr_plan_problem *p, uint32_t v[TSR_P
 
 uint64_t tsr_plan_settings_of(const struct tsr_plan_problem *p, struct tsr_plan_setting *v)
 {
-    uint64_t     at_once[ALL_PARTS], chunk[4], n = 0;
+    uint64_t     at_once[ALL_PARTS], chunk[CHUNKS], n = 0;
     struct cache kv[TSR_PLAN_KV_TYPES];
     uint64_t n_once = concurrencies(p, at_once), n_chunk = chunks(p, chunk), n_kv = kv_types(p, kv);
     uint64_t n_end = p->ends.n ? p->ends.n : 1;

@@ -1,12 +1,14 @@
 /* The search of one setting: its best plan, or a bound that rules it out. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "plan/search/lines.h"
 #include "plan/search/settings_internal.h"
 #include "plugin/choices.h"
 #include "tessera/kv_cache.h"
 
 #include <math.h>
+#include <string.h>
 
 #define UNASKED   0.01 /* by so much what nobody asked for must be faster: a narrow cache, a chunk */
 #define ANY_GAP   0.5  /* of a search for any plan below a limit */
@@ -36,8 +38,7 @@ static double least_rounds(const struct tsr_plan_problem *p)
     return 1 + (double)(whole > 1 ? whole - 1 : 0) / 2;
 }
 
-/* The least value of a plan whose round takes this time, or more. */
-static double value_from(const struct tsr_plan_problem *p, double round)
+double tsr_settled_value_from(const struct tsr_plan_problem *p, double round)
 {
     return (round * least_rounds(p) + p->o.theta * (p->kv_omega + p->ends_omega)) * burden(p);
 }
@@ -65,14 +66,12 @@ tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_proble
              (unsigned long long)z->list[i].concurrency, (unsigned long long)z->list[i].chunk,
              tsr_plugin_kv_name(z->list[i].kv), a->status,
              tsr_plan_planned_has_plan(a) ? tsr_settled_value(q, a) : (double)INFINITY,
-             value_from(q, a->bound), a->seconds);
+             tsr_settled_value_from(q, a->bound), a->seconds);
     return TSR_OK;
 }
 
-/* A bound of the time of all rounds of setting i that is at least `limit`, or where it stops being one: a first plan below
- * that ends the search. -INFINITY: none is known. */
-static tsr_status all_rounds(struct settled *z, uint64_t i, const struct tsr_plan_problem *of,
-                             double limit, double *least, struct tsr_err *err)
+tsr_status tsr_settled_rounds(struct settled *z, uint64_t i, const struct tsr_plan_problem *of,
+                              double limit, double *least, struct tsr_err *err)
 {
     struct tsr_plan_problem     q = *of;
     struct tsr_plan_planned     a;
@@ -112,9 +111,74 @@ void tsr_settled_take(struct settled *z, uint64_t i, struct tsr_plan_planned *a,
     z->value = value;
 }
 
-/* The greatest known bound of a round of setting i: a round of fewer requests in the same chunks takes no longer, nor
- * does one with a narrower cache, if that is not charged to the limit on omega. */
-static double known_bound(const struct settled *z, uint64_t i)
+/* What all caches of type kv take more on tp ranks than on one. */
+static uint64_t excess_of(const struct tsr_plan_problem *p, uint32_t kv, uint32_t tp)
+{
+    const struct tsr_plan_shape *s = p->shape;
+    struct tsr_plan_memory_job   j = p->memory;
+    uint64_t                     sum = 0, one, each;
+    j.kv = kv;
+    for (uint64_t l = 0; l < s->layers; l++) {
+        uint64_t c = s->layer_class[l];
+        if (!s->layer[c].recurrent && tsr_plan_memory_cache(&j, c, 1, &one) &&
+            tsr_plan_memory_cache(&j, c, tp, &each) && each * tp > one)
+            sum += each * tp - one;
+    }
+    return sum;
+}
+
+/* For each device, of the width that takes most. */
+static uint64_t excess(const struct tsr_plan_problem *p, uint32_t kv)
+{
+    uint64_t most = 0;
+    for (uint32_t tp = 2; tp <= p->shape->kv_heads; tp++) {
+        uint64_t each = p->shape->kv_heads % tp ? 0 : excess_of(p, kv, tp) / tp + 1;
+        most = each > most ? each : most;
+    }
+    return p->o.accounting == TSR_PLAN_ACCOUNT_PAPER ? 0 : most;
+}
+
+/* Devices of several backends, whose layers may differ in bytes by a part. */
+static bool has_backends(const struct tsr_plan_cluster *c)
+{
+    for (uint64_t g = 1; g < c->n_groups; g++) {
+        const char *a = c->groups[g].profile->backend, *b = c->groups[0].profile->backend;
+        if (a && b ? strcmp(a, b) != 0 : a != b)
+            return true;
+    }
+    return false;
+}
+
+tsr_status tsr_settled_make_room(struct tsr_plan_problem *q, int64_t **bytes, struct tsr_err *err)
+{
+    uint64_t n = q->cluster->n_groups, more = excess(q, q->work.kv);
+    *bytes = tsr_new(n, sizeof **bytes);
+    if (!*bytes)
+        return tsr_fail_nomem(err, n * sizeof **bytes, "a planning problem");
+    for (uint64_t g = 0; g < n; g++)
+        (*bytes)[g] = q->more_bytes[g] + (int64_t)more;
+    q->more_bytes = *bytes;
+    return TSR_OK;
+}
+
+bool tsr_settled_is_narrower(const struct tsr_plan_problem *p, uint32_t a, uint32_t b)
+{
+    const struct tsr_plan_shape *s = p->shape;
+    struct tsr_plan_memory_job   x = p->memory, y = p->memory;
+    uint64_t                     most, bytes;
+    if (a == b || p->o.accounting == TSR_PLAN_ACCOUNT_PAPER)
+        return tsr_plugin_kv_bits(a) <= tsr_plugin_kv_bits(b);
+    x.kv = a;
+    y.kv = b;
+    for (uint64_t c = 0; c < s->classes; c++)
+        for (uint32_t tp = 1; tp <= s->kv_heads && !s->layer[c].recurrent; tp++)
+            if (s->kv_heads % tp == 0 && (!tsr_plan_memory_cache(&x, c, tp, &bytes) ||
+                                          !tsr_plan_memory_cache(&y, c, tp, &most) || bytes > most))
+                return false;
+    return tsr_plugin_kv_bits(a) <= tsr_plugin_kv_bits(b) && !has_backends(p->cluster);
+}
+
+double tsr_settled_known(const struct settled *z, uint64_t i)
 {
     const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
     double                         bound = -INFINITY;
@@ -124,8 +188,8 @@ static double known_bound(const struct settled *z, uint64_t i)
             continue;
         if (t[k].kv == s->kv)
             bound = fmax(bound, z->least[k]);
-        if (tsr_plugin_kv_bits(t[k].kv) <= tsr_plugin_kv_bits(s->kv))
-            bound = fmax(bound, z->free[k]);
+        if (z->free[k] > bound && tsr_settled_is_narrower(z->p, t[k].kv, s->kv))
+            bound = z->free[k];
     }
     return bound;
 }
@@ -138,7 +202,8 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
     bool                    own = z->at == i;
     double                  limit = z->value * (own ? 1 + 1e-6 : 1 - z->p->o.gap);
     tsr_plan_settings_put(&q, &z->list[i]);
-    double known = value_from(&q, known_bound(z, i)), slope = q.o.theta * burden(&q);
+    double known = tsr_settled_value_from(&q, tsr_settled_known(z, i)),
+           slope = q.o.theta * burden(&q);
     if (z->shared) {
         double before = tsr_plan_bounds_get(z->shared, i, q.max_omega, slope);
         if (known >= limit &&
@@ -156,7 +221,7 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
     }
     q.o.time_limit = isfinite(left) ? left : 0;
     if (!own && !likely)
-        TSR_TRY(all_rounds(z, i, &q, limit, &known, err));
+        TSR_TRY(tsr_settled_rounds(z, i, &q, limit, &known, err));
     if (z->shared)
         tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, known);
     if (known >= limit) {
@@ -168,9 +233,10 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
     TSR_TRY(tsr_settled_one(z, i, &q, limit, last, err));
     z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;
     if (z->shared)
-        tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, value_from(&q, z->least[i]));
+        tsr_plan_bounds_put(z->shared, i, q.max_omega, slope,
+                            tsr_settled_value_from(&q, z->least[i]));
     if (!tsr_plan_planned_has_plan(last)) {
-        z->bound = fmin(z->bound, value_from(&q, z->least[i]));
+        z->bound = fmin(z->bound, tsr_settled_value_from(&q, z->least[i]));
         return TSR_OK;
     }
     double value = tsr_settled_value(&q, last);
