@@ -164,6 +164,7 @@ struct tsr_cuda_weight {
     enum tsr_cuda_memory   memory;
     int                    a8, llm; /* has an int8 form; is LLM.int8 */
     int                    zeros;   /* stores zero points */
+    int                    far;     /* one of them is above K_ZERO_MOST */
 };
 
 /* k without addresses, and the places; data: codes and meta are set and are checked. */

@@ -8,7 +8,8 @@
  *   c[0], c[1]  row g, columns 2t and 2t + 1 of c; c[2], c[3] the same of row g + 8
  * rows_load(v, n, own, lane): v[i], i < n of 2 or 4, becomes word lane % 4 of the 16 bytes in shared memory at
  * p + 16 (lane / 4 + 8 i), which is the form of a fragment; all 32 lanes together, p on 16 bytes, own: p + 16 lane.
- * mma_s8_from(d, c, a, b): d = A B + c.
+ * mma_s8_from(d, c, a, b): d = A B + c.  mma_s8_half(d, c, a, b): of columns 4t.. alone, A [16,16] and B [16,8]: a[0], a[1]
+ * and b.
  * halves_load(v, n, own, lane): v[i], i < n of 2 or 4, becomes the F16 g and 8 + g of the 16 in shared memory at
  * p + 32 i; own: p + HALVES_AT(lane), else as rows_load().  halves_widen(v, f): both in F32, as k_half_factor().
  * copy_async(to, from): 16 bytes, copy_async4() 4 bytes, both aligned to as many, complete after a copy_wait(n)
@@ -105,6 +106,11 @@ DEV void mma_s8_from(int32_t *d, const int32_t *c, const uint32_t *a, const uint
         d[i] = c[i];
     mma_s8(d, a, b);
 }
+DEV void mma_s8_half(int32_t *d, const int32_t *c, const uint32_t *a, uint32_t b)
+{
+    const uint32_t f[4] = { a[0], a[1], 0, 0 }, v[2] = { b, 0 };
+    mma_s8_from(d, c, f, v);
+}
 DEV void copy_async(void *to, const void *from)
 {
     *(uint4 *)to = *(const uint4 *)from;
@@ -147,6 +153,13 @@ DEV void mma_s8(int32_t *c, const uint32_t *a, const uint32_t *b)
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+DEV void mma_s8_half(int32_t *d, const int32_t *c, const uint32_t *a, uint32_t b)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %8, %9, %10};"
+                 : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(b), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]));
 }
 DEV void copy_async(void *to, const void *from)
 {
@@ -227,6 +240,11 @@ DEV void mma_s8_from(int32_t *d, const int32_t *c, const uint32_t *a, const uint
     for (int i = 0; i < 4; i++)
         d[i] = c[i];
     mma_s8(d, a, b);
+}
+DEV void mma_s8_half(int32_t *d, const int32_t *c, const uint32_t *a, uint32_t b)
+{
+    const uint32_t f[4] = { a[0], a[1], 0, 0 }, v[2] = { b, 0 };
+    mma_s8_from(d, c, f, v);
 }
 DEV void halves_widen(uint32_t v, float *f)
 {

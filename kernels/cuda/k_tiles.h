@@ -9,7 +9,7 @@
 
 #include "k_tile_act.h"
 #include "k_tile_end.h"
-#include "k_tile_run.h"
+#include "k_tile_zero.h"
 
 /* ---- a step ------------------------------------------------------------------------------ */
 
@@ -233,6 +233,7 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
 #define TILE_INTS   0
 #define TILE_TABLES 1
 #define TILE_OTHERS 2
+#define TILE_ZEROS  3 /* of 4 bits with zero points, of k_tile_zero.h */
 
 DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, const int nt,
                       uint32_t segment, uint8_t *ring)
@@ -243,7 +244,11 @@ DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, c
     tile_runs(a, x, kind, bits, scales, nt,                                                        \
               (int)(STAGES(kind, bits, scales) < 8 ? STAGES(kind, bits, scales) : 8), segment,     \
               ring)
-    if (set == TILE_INTS && nt == 1 && has_whole_runs(w)) {
+    if (set == TILE_ZEROS && w->group == 2 * K_STEP)
+        tile_zero_runs(a, x, 2, segment, ring);
+    else if (set == TILE_ZEROS)
+        tile_zero_runs(a, x, 4, segment, ring);
+    else if (set == TILE_INTS && nt == 1 && has_whole_runs(w)) {
         if (w->group == K_STEP)
             tile_whole_runs(a, x, 1, segment, ring);
         else if (w->group == 2 * K_STEP)
@@ -285,11 +290,17 @@ DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, c
 }
 
 /* The lane's chains to the warp's sums: [token][TILE_PITCH], then lane = row; outliers are added there. */
-DEV void tile_put(const struct k_linear *a, const struct tile *x, const int nt, uint32_t segment,
-                  float *part)
+DEV void tile_put(const struct k_linear *a, const struct tile *x, const int set, const int nt,
+                  uint32_t segment, float *part)
 {
     UNROLL_LOOP
-    for (uint32_t n = 0; n < (uint32_t)nt; n++) {
+    for (uint32_t e = 0; e < 2 && set == (int)TILE_ZEROS; e++) {
+        const float4 v = { x->acc[0][0][e], x->acc[0][0][2 + e], x->acc[1][0][e],
+                           x->acc[1][0][2 + e] };
+        *(float4 *)(void *)(part + (2 * x->t + e) * TILE_PITCH + 4 * x->g) = v;
+    }
+    UNROLL_LOOP
+    for (uint32_t n = 0; n < (uint32_t)nt && set != (int)TILE_ZEROS; n++) {
         UNROLL_LOOP
         for (uint32_t i = 0; i < 8; i++)
             part[(8 * n + 2 * x->t + i % 2) * TILE_PITCH + x->g + 8 * (i / 2)] =
@@ -330,7 +341,7 @@ DEV void tile_linear(const struct k_linears *all, const int set, const int nt, u
         tile_segment(a, &x, set, nt, warp, (uint8_t *)shared + warp * TILE_ROOM(nt));
     else
         wait_for_previous();
-    tile_put(a, &x, nt, warp, parts + warp * (TILE_ROOM(nt) / 4));
+    tile_put(a, &x, set, nt, warp, parts + warp * (TILE_ROOM(nt) / 4));
     __syncthreads();
     for (uint32_t t = warp; t < 8 * (uint32_t)nt; t += 8) {
         float s[K_SEGMENTS];

@@ -159,9 +159,19 @@ static int tile_size(const struct tsr_cuda *c, const struct k_weight *w, uint64_
     return tokens <= 16 || w->affine || (few && panels * cuda_ceil(tokens, 16) <= units) ? 1 : 2;
 }
 
-static struct chosen choose_tile(const struct tsr_cuda *c, const struct k_weight *w,
+/* What k_tile_zero.h takes: zero points, segments of whole blocks of activations, and groups of whole or half blocks. */
+static int has_zero_runs(const struct tsr_cuda_weight *weight)
+{
+    const struct k_weight *w = &weight->k;
+    return weight->zeros && !weight->far && set_of(w) == SET_INT && w->bits == 4 &&
+           w->segment % K_BLOCK == 0 && w->cols % K_BLOCK == 0 &&
+           (w->group % K_BLOCK == 0 || w->group == K_BLOCK / 2);
+}
+
+static struct chosen choose_tile(const struct tsr_cuda *c, const struct tsr_cuda_weight *weight,
                                  uint64_t tokens)
 {
+    const struct k_weight            *w = &weight->k;
     static const enum tsr_cuda_kernel by[3][3] = {
         { KERNEL_k_tile8_int, KERNEL_k_tile16_int, KERNEL_k_tile32_int },
         { KERNEL_k_tile8_table, KERNEL_k_tile16_table, KERNEL_k_tile32_table },
@@ -171,6 +181,8 @@ static struct chosen choose_tile(const struct tsr_cuda *c, const struct k_weight
     const int           size = tile_size(c, w, tokens);
     if (fills_blocks(c, w, tokens))
         return (struct chosen){ KERNEL_k_block_int, BLOCK_ROWS, BLOCK_TOKENS, 512 };
+    if (size == 0 && has_zero_runs(weight))
+        return (struct chosen){ KERNEL_k_tile8_zero, K_PANEL, 8, 256 };
     return (struct chosen){ by[set][size], K_PANEL, UINT64_C(8) << size, 256 };
 }
 
@@ -180,7 +192,7 @@ static struct chosen choose_a8(const struct tsr_cuda *c, const struct tsr_cuda_w
     if (w->llm)
         return (struct chosen){ KERNEL_k_llm_a8, K_PANEL, 4, 256 };
     if (w->k.digits == 1 && w->k.regular)
-        return choose_tile(c, &w->k, tokens);
+        return choose_tile(c, w, tokens);
     if (tokens > TSR_CUDA_FEW && w->k.regular)
         return (struct chosen){ KERNEL_k_gemm_digits, K_PANEL, K_GEMM, 256 };
     if (tokens > 1)

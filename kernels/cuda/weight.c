@@ -176,6 +176,16 @@ static void place(struct tsr_cuda_weight *w)
     w->k.delta = base + w->at.delta;
 }
 
+/* Whether a zero point is above K_ZERO_MOST.  bytes: the layout's. */
+static int has_far_zeros(const struct tsr_cuda_weight *w, const uint8_t *bytes)
+{
+    const uint64_t n = cuda_ceil(w->k.rows, K_PANEL) * K_PANEL * w->k.groups;
+    uint8_t        most = 0;
+    for (uint64_t i = 0; i < n && w->zeros; i++)
+        most = bytes[w->at.zeros + i] > most ? bytes[w->at.zeros + i] : most;
+    return most > K_ZERO_MOST;
+}
+
 /* data: the layout's bytes, or NULL: packed from d. */
 static tsr_status make(struct tsr_cuda *c, const struct tsr_weight_desc *d, const void *data,
                        void **weight, struct tsr_err *err)
@@ -213,6 +223,7 @@ static tsr_status make(struct tsr_cuda *c, const struct tsr_weight_desc *d, cons
         goto error_bytes;
     }
     place(w);
+    w->far = has_far_zeros(w, data ? data : bytes);
     *weight = w;
 error_bytes:
     if (bytes)

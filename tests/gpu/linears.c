@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "k_args.h"
 #include "pair.h"
 #include "quant/quant.h"
 
@@ -156,6 +157,9 @@ static void fill_records(struct pair *p, const struct tsr_format *f, uint64_t co
     }
 }
 
+/* Stored zero points are below it; 0: as codes are. */
+static uint32_t zero_end;
+
 static void fill_meta(struct pair *p, const struct tsr_format *f, uint64_t cols, uint8_t *m)
 {
     uint64_t groups = tsr_format_groups(f, cols), size = f->scale_dtype == TSR_F32 ? 4 : 2;
@@ -163,7 +167,8 @@ static void fill_meta(struct pair *p, const struct tsr_format *f, uint64_t cols,
         for (uint64_t g = 0; g < groups; g++) {
             put(m, f->scale_dtype, g, near_one(p) / 64);
             if (f->zero == TSR_ZERO_STORED)
-                m[groups * size + g] = (uint8_t)pair_draw(p, UINT64_C(1) << f->bits);
+                m[groups * size + g] =
+                    (uint8_t)pair_draw(p, zero_end ? zero_end : UINT64_C(1) << f->bits);
         }
         return;
     }
@@ -358,19 +363,24 @@ static bool deep(struct pair *p)
 }
 
 /* Segments of whole blocks of activations, one to three of them, the last one shorter too, and runs of one, two and four
- * steps: k_tile_run.h. */
+ * steps: k_tile_run.h. With zero points k_tile_zero.h: as codes are, up to what it takes, and others. */
 static bool whole(struct pair *p)
 {
-    static const struct tsr_format kind[] = { INT(4, 32, MID, F16), INT(4, 64, MID, F16),
-                                              INT(4, 128, MID, F16), INT(4, 256, MID, F16),
-                                              INT(4, 0, MID, F16) };
+    static const struct tsr_format kind[] = { INT(4, 32, MID, F16),     INT(4, 64, MID, F16),
+                                              INT(4, 128, MID, F16),    INT(4, 256, MID, F16),
+                                              INT(4, 0, MID, F16),      INT(4, 64, STORED, F16),
+                                              INT(4, 128, STORED, F16), INT(4, 256, STORED, F16),
+                                              INT(4, 0, STORED, F16) };
+    static const uint32_t          ends[] = { 0, K_ZERO_MOST + 1, 256 };
     static const uint32_t          cols[] = { 896, 1024, 1920, 2048, 3072 }, tokens[] = { 1, 3, 8 };
     bool                           ok = true;
-    for (uint64_t i = 0; ok && i < 15; i++) {
-        struct tsr_format f = kind[i % 5];
+    for (uint64_t i = 0; ok && i < 27; i++) {
+        struct tsr_format f = kind[i % 9];
         f.struct_size = offsetof(struct tsr_format, act8);
-        ok = linear(p, &f, TSR_ACT_A8, tokens[i / 5], 33 + 37 * (i % 2), cols[(i + i / 5) % 5]);
+        zero_end = ends[(i + i / 9) % 3];
+        ok = linear(p, &f, TSR_ACT_A8, tokens[i / 9], 33 + 37 * (i % 2), cols[(i + i / 9) % 5]);
     }
+    zero_end = 0;
     return ok;
 }
 

@@ -151,8 +151,9 @@ static double flight(const struct tsr_cuda_launch *l, int table, int bits)
                         : l->kernel == KERNEL_k_tile16_int || l->kernel == KERNEL_k_tile16_table
                             ? 2
                             : 4;
-    if (l->kernel == KERNEL_k_tile8_int &&
-        bits == 4) /* k_tile_run.h: all shapes are whole blocks */
+    if (l->kernel == KERNEL_k_tile8_zero ||
+        (l->kernel == KERNEL_k_tile8_int &&
+         bits == 4)) /* k_tile_run.h, k_tile_zero.h: all shapes are whole blocks */
         return K_SEGMENTS * (double)RUN_WEIGHTS * (RUN_STAGES - 1);
     const uint32_t stages = TILE_ROOM(nt) / TILE_STAGE((int)kind, bits, K_SCALE_F16, nt);
     return K_SEGMENTS * (double)weights * (least(stages, 8) - 1);
@@ -162,8 +163,11 @@ static double flight(const struct tsr_cuda_launch *l, int table, int bits)
 
 static const struct {
     const char *name;
-    int         table, bits, group;
-} formats[] = { { "int4", 0, 4, 128 }, { "int8", 0, 8, 128 }, { "table4", 1, 4, 64 } };
+    int         table, bits, group, zeros;
+} formats[] = { { "int4", 0, 4, 128, 0 },
+                { "int4z", 0, 4, 128, 1 },
+                { "int8", 0, 8, 128, 0 },
+                { "table4", 1, 4, 64, 0 } };
 static const uint64_t rows_of[] = { 1024, 4096, 8192, 14336, 28672 };
 static const uint64_t cols_of[] = { 4096, 14336 };
 static const uint64_t tokens_of[] = { 1, 8, 16, 32, 64, 512 };
@@ -191,6 +195,7 @@ static int launched(void *self, unsigned f, uint64_t rows, uint64_t cols, uint64
                                       .id = formats[f].table ? TSR_FORMAT_TABLE : TSR_FORMAT_INT,
                                       .bits = (uint32_t)formats[f].bits,
                                       .group = (uint64_t)formats[f].group,
+                                      .zero = formats[f].zeros ? TSR_ZERO_STORED : TSR_ZERO_MID,
                                       .scale_dtype = TSR_F16 };
     struct tsr_weight_desc d = {
         .struct_size = sizeof d, .name = "w", .format = &format, .rows = rows, .cols = cols

@@ -125,11 +125,11 @@ static int run(struct rig *r, struct tsr_op *op)
 
 static int linear(struct rig *r, const struct tsr_format *f, uint32_t act, uint64_t tokens)
 {
-    const int              plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
-    const uint64_t         code = plain ? COLS * 4 : COLS * f->bits / 8;
-    const uint64_t         meta = plain ? 0 : COLS / f->group * 2;
-    uint8_t               *codes = calloc(ROWS, code), *metas = calloc(ROWS, meta + 1);
-    void                  *w = NULL;
+    const int      plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
+    const uint64_t code = plain ? COLS * 4 : COLS * f->bits / 8;
+    const uint64_t meta = plain ? 0 : COLS / f->group * (f->zero == TSR_ZERO_STORED ? 3 : 2);
+    uint8_t       *codes = calloc(ROWS, code), *metas = calloc(ROWS, meta + 1);
+    void          *w = NULL;
     struct tsr_weight_desc d = { .struct_size = sizeof d,
                                  .name = "w",
                                  .format = f,
@@ -161,12 +161,14 @@ static int linears(struct rig *r)
         FORMAT(.id = TSR_FORMAT_TABLE, .bits = 4, .group = 64, .scale_dtype = TSR_F16,
                .table = { -8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7 }),
     };
-    const uint64_t tokens[] = { 1, 16, 32 };
+    const struct tsr_format zeros = FORMAT(.id = TSR_FORMAT_INT, .bits = 4, .group = 128,
+                                           .zero = TSR_ZERO_STORED, .scale_dtype = TSR_F16);
+    const uint64_t          tokens[] = { 1, 16, 32 };
     for (unsigned i = 0; i < sizeof formats / sizeof *formats; i++)
         for (unsigned j = 0; j < sizeof tokens / sizeof *tokens; j++)
             if (!linear(r, &formats[i], TSR_ACT_A8, tokens[j]))
                 return 0;
-    return linear(r, &formats[0], TSR_ACT_A8, TOKENS) &&
+    return linear(r, &zeros, TSR_ACT_A8, 1) && linear(r, &formats[0], TSR_ACT_A8, TOKENS) &&
            linear(r, &formats[1], TSR_ACT_A8, TOKENS) && linear(r, &f32, TSR_ACT_F32, 1) &&
            linear(r, &f32, TSR_ACT_F32, 8) && linear(r, &f32, TSR_ACT_F32, 16) &&
            linear(r, &f32, TSR_ACT_F32, 32) && linear(r, &f32, TSR_ACT_F32, 64);

@@ -8,14 +8,15 @@
 # A step is the shortest way through the loop that passes the most copies to shared memory: of the hot loop of weights of
 # 4 bits, which are 512 bytes a warp and step; "-": none. Then the same with the longest way, which has the end of a run
 # of columns too; then both of the hot loop of 8 bits, 1024 bytes a warp. Of several loops of a width the one with the
-# shortest step.  Last the longest way through a hot loop of four steps of 4 bits, 2048 bytes a warp, with the ends of its
-# one, two or four runs.
+# shortest step.  Then the longest way through a hot loop of four steps of 4 bits, 2048 bytes a warp, with the ends of its
+# one, two or four runs.  Last the longest way through one of eight steps, 4096 bytes a warp, of weights with zero points, with
+# the ends of the one or two runs of each four steps.
 #
 # The width of a loop of int8 products is that of its loads of fragments (tile_bytes() of k_tile_step.h): 4 bits load their
 # weights by one LDSM of four matrices and their activations by LDS; 8 bits load weights by two and activations by LDSM
 # too; other widths load all by LDS. Loops of four steps (k_tile_run.h) load scales by LDSM of turned matrices: one of two
-# matrices, two of two, or two of four. Copies do not tell: those of scales and activations have a predicate or none as the
-# compiler likes.
+# matrices, two of two, or two of four. Those of eight steps (k_tile_zero.h) have eight LDSM of four matrices, and load scales by
+# LDS of 8 bytes, one a run. Copies do not tell: those of scales and activations have a predicate or none as the compiler likes.
 
 function number(hex,   i, n) {
     n = 0
@@ -36,6 +37,7 @@ function is_local(i) { return op[i] ~ /^(LDL|STL)/ }
 function is_division(i) { return op[i] ~ /^(MUFU\.RCP|MUFU\.RCP64H|CALL)/ && !(to[i] in at && op[at[to[i]]] == "EXIT" && op[i] ~ /^CALL/) }
 function is_copy(i) { return op[i] ~ /^LDGSTS/ }
 function is_fragment(i) { return op[i] ~ /^LDSM\..*\.M88/ }
+function is_pair(i) { return op[i] ~ /^LDS\.64/ }
 function is_turned(i) { return op[i] ~ /^LDSM\..*\.MT88/ }
 
 # The shortest way with the most copies, or with longest the longest, from a to b; other ways back are left out.
@@ -66,7 +68,7 @@ function reach(j, copies, length_, longest,   better) {
     }
 }
 
-function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, run, ints, four, fragments, turned, has, w) {
+function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, run, zero, ints, four, fragments, turned, pairs, has, w) {
     if (n == 0)
         return
     products = 0
@@ -83,7 +85,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             if (has) { first[loops] = target[i]; last[loops] = i; loops++ }
         }
     hot = tensor = wide = loc = div = bytes = 0
-    step = whole = step8 = whole8 = run[1] = run[2] = run[4] = "-"
+    step = whole = step8 = whole8 = run[1] = run[2] = run[4] = zero[1] = zero[2] = "-"
     for (k = 0; k < loops; k++) {
         inner = 1
         for (j = 0; j < loops; j++)
@@ -92,7 +94,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
         if (!inner)
             continue
         hot++
-        has = w = ints = four = fragments = turned = 0
+        has = w = ints = four = fragments = turned = pairs = 0
         for (j = first[k]; j <= last[k]; j++) {
             if (is_product(j)) has = 1
             if (is_wide(j)) w = 1
@@ -100,6 +102,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             loc += is_local(j); div += is_division(j); bytes += is_byte(j)
             four += is_fragment(j) && op[j] ~ /\.M88\.4$/
             fragments += is_fragment(j)
+            pairs += is_pair(j)
             turned += is_turned(j) * (op[j] ~ /\.4$/ ? 2 : 1)
         }
         tensor += has
@@ -112,12 +115,16 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             t = way(first[k], last[k], 1)
             if (t > 0 && (run[turned] == "-" || t > run[turned])) run[turned] = t
         }
-        if (ints && four >= 2 && fragments >= 3 && !turned) {
+        if (ints && four == 8 && fragments == 8 && !turned && pairs / 2 in zero) {
+            t = way(first[k], last[k], 1)
+            if (t > 0 && (zero[pairs / 2] == "-" || t > zero[pairs / 2])) zero[pairs / 2] = t
+        }
+        if (ints && four >= 2 && four < 8 && fragments >= 3 && !turned) {
             t = way(first[k], last[k], 0)
             if (t > 0 && (step8 == "-" || t < step8)) { step8 = t; whole8 = way(first[k], last[k], 1) }
         }
     }
-    print arch "\t" kernel "\t" hot "\t" tensor "\t" wide "\t" loc "\t" div "\t" bytes "\t" step "\t" whole "\t" step8 "\t" whole8 "\t" run[1] "\t" run[2] "\t" run[4]
+    print arch "\t" kernel "\t" hot "\t" tensor "\t" wide "\t" loc "\t" div "\t" bytes "\t" step "\t" whole "\t" step8 "\t" whole8 "\t" run[1] "\t" run[2] "\t" run[4] "\t" zero[1] "\t" zero[2]
 }
 
 function begin() {
