@@ -249,12 +249,38 @@ static void test_short(void **state)
     take_down(&s);
 }
 
+/* Of three large devices and a tiny one next to them, the tiny one would take no more bytes in all, but has to be many times
+ * as large: what one would change are the others. */
+static void test_least_short(void **state)
+{
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_problem_options o = usual();
+    struct tsr_plan_remedies        r;
+    (void)state;
+    profile("tiny", 300, 200);
+    profile("slow", 5800, 200);
+    set_up(&s,
+           "version: 1\nnodes:\n"
+           "  - {name: a, devices: [{profile: tiny}, {profile: slow, count: 3}], " LINK "}\n",
+           &o, 400, 50, 64);
+    assert_int_equal(tsr_plan_whatif_remedies(&r, &s.p, &s.solver, &e.err), TSR_OK);
+    (void)printf("short by %llu bytes on tiny, or %llu on each slow\n",
+                 (unsigned long long)r.short_of[0], (unsigned long long)r.short_of[1]);
+    assert_true(r.short_of[0] != UINT64_MAX && r.short_of[0] <= 3 * r.short_of[1]);
+    assert_true(r.group == 1 && r.bytes == r.short_of[1]);
+    tsr_plan_remedies_free(&r);
+    take_down(&s);
+    profile("slow", 1024, 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes), cmocka_unit_test(test_kinds), cmocka_unit_test(test_widths),
-        cmocka_unit_test(test_best),  cmocka_unit_test(test_back),  cmocka_unit_test(test_together),
-        cmocka_unit_test(test_short),
+        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_widths), cmocka_unit_test(test_best),
+        cmocka_unit_test(test_back),   cmocka_unit_test(test_together),
+        cmocka_unit_test(test_short),  cmocka_unit_test(test_least_short),
     };
     return run_planning("planning", tests);
 }
