@@ -8,7 +8,7 @@
  *
  * A head on the first stage is part of the embedding there, in bytes and time. What the last stage sends back
  * to the first is time of the last stage, over the slowest or the fastest link that it may be (build_back.c). The time of
- * a plan with that link beside the stages, which tsr_plan_outcome_of() gives, is never above tsr_plan_built_price().
+ * a plan with that link next to the stages, which tsr_plan_outcome_of() gives, is never above tsr_plan_built_price().
  *
  * Rank 0 alone has the ends (plan/cost/memory.h), which reduces what a mesh can offer. The part that all
  * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
