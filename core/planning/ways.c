@@ -5,6 +5,7 @@
 #include "pipeline/step.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define ASIDE 10.0 /* s: time limit of a plan in addition to the requested one */
@@ -74,31 +75,21 @@ tsr_status tsr_planning_baselines(const struct tsr_plan_problem *p, const char *
     return TSR_OK;
 }
 
-/* Which devices lack least in all for a problem to have a plan: {"device", "bytes"} or null. */
+/* Which devices lack the least part of their memory for a problem to have a plan: {"device", "bytes"} or null. */
 static tsr_status short_json(const struct tsr_plan_problem *p, const struct tsr_plugin_spec *solver,
                              json_t **out, struct tsr_err *err)
 {
-    uint64_t least = UINT64_MAX, group = 0, each = 0;
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
-        uint64_t bytes, devices = 0, all, h = 0;
-        for (; p->cluster->groups[h].profile != p->cluster->groups[g].profile; h++)
-            ;
-        if (h < g)
-            continue;
-        for (; h < p->cluster->n_groups; h++)
-            if (p->cluster->groups[h].profile == p->cluster->groups[g].profile)
-                devices += tsr_plan_problem_devices(p, h);
-        TSR_TRY(tsr_plan_whatif_short(p, solver, g, g, &bytes, err));
-        if (bytes != UINT64_MAX && tsr_mul(bytes, devices, &all) && all < least) {
-            least = all;
-            group = g;
-            each = bytes;
-        }
-    }
-    *out = least == UINT64_MAX
+    uint64_t  n = p->cluster->n_groups, group, bytes;
+    uint64_t *short_of = tsr_new(n, sizeof *short_of);
+    if (!short_of)
+        return tsr_fail_nomem(err, n * sizeof *short_of, "what is missing");
+    tsr_status st = tsr_plan_whatif_least_short(p, solver, short_of, &group, &bytes, err);
+    free(short_of);
+    TSR_TRY(st);
+    *out = bytes == UINT64_MAX
                ? json_null()
                : json_pack("{s:s, s:I}", "device", p->cluster->groups[group].profile->name, "bytes",
-                           (json_int_t)each);
+                           (json_int_t)bytes);
     return *out ? TSR_OK : tsr_fail_nomem(err, 64, "what is missing");
 }
 

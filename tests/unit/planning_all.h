@@ -83,23 +83,17 @@ static inline double link_ms(const struct all *z, uint64_t i, bool decode)
     return way.ms;
 }
 
-/* F32 rows of the wanted tokens, one a request, back to the first stage; or the slowest such way to any. */
-static inline double back_ms(const struct all *z, bool decode, bool slowest)
+/* F32 rows of the wanted tokens, one a request, back to the first stage. */
+static inline double back_ms(const struct all *z, bool decode)
 {
-    const struct tsr_plan_mesh *last = &z->stage[z->n - 1].mesh;
-    double bytes = (double)(decode ? z->xi : z->eta) * (double)z->p->shape->hidden * 4, most = 0;
+    double         bytes = (double)(decode ? z->xi : z->eta) * (double)z->p->shape->hidden * 4;
     enum tsr_phase ph = decode ? TSR_PLAN_DECODE : TSR_PLAN_PREFILL;
-    if (!slowest)
-        return tsr_plan_link_ms(tsr_plan_cluster_link(z->p->cluster, last->node,
-                                                      z->stage[0].mesh.node, ph),
-                                bytes);
-    for (uint32_t n = 0; n < 2; n++)
-        most = fmax(most, tsr_plan_link_ms(tsr_plan_cluster_link(z->p->cluster, last->node, n, ph),
-                                           bytes));
-    return most;
+    return tsr_plan_link_ms(tsr_plan_cluster_link(z->p->cluster, z->stage[z->n - 1].mesh.node,
+                                                  z->stage[0].mesh.node, ph),
+                            bytes);
 }
 
-/* Sum and slowest of a phase.  coarse: as an instance has rows that come back (build.h). */
+/* Sum and slowest of a phase.  coarse: rows come back as work of the last stage (build.h). */
 static inline void phase(const struct all *z, bool decode, bool coarse, double *sum, double *links,
                          double *most)
 {
@@ -115,7 +109,7 @@ static inline void phase(const struct all *z, bool decode, bool coarse, double *
         if (i + 1 < z->n)
             way = link_ms(z, i, decode);
         else if (first && i > 0)
-            way = back_ms(z, decode, coarse);
+            way = back_ms(z, decode);
         if (coarse && i > 0 && i + 1 == z->n) {
             ms += way;
             way = 0;

@@ -11,8 +11,9 @@
 
 static uint64_t seed = 1;
 static bool     all_of_them;
-static unsigned compared; /* problems with plans */
-static uint64_t on_cpus;  /* layers of their plans with experts on a CPU */
+static unsigned compared;  /* problems with plans */
+static unsigned went_back; /* of these plans, rows to a head on the first of several stages */
+static uint64_t on_cpus;   /* layers of their plans with experts on a CPU */
 
 #define LINK "link: {bandwidth: 1 GB/s, latency: 10 us}"
 #define NET  "network: {bandwidth: 100 MB/s, latency: 30 us}\n"
@@ -43,6 +44,7 @@ static inline void compare(const char *text, struct tsr_plan_problem_options o, 
         for (uint64_t l = 0; l < s.p.shape->layers; l++)
             on_cpus += a.outcome.cpu_experts[l];
         compared++;
+        went_back += a.outcome.goes_back;
     }
     tsr_plan_planned_free(&a);
     take_down(&s);

@@ -152,6 +152,40 @@ static void test_best(void **state)
     profile("fast", 2048, 800);
 }
 
+/* Rows come back to a head on the first stage by ways that take long: inside of nodes, or between them.  Memory is short,
+ * that plans have several stages; every third cluster has two nodes that can change places. */
+static void test_back(void **state)
+{
+    uint64_t rounds = all_of_them ? 300 : 30;
+    (void)state;
+    went_back = 0;
+    for (uint64_t i = 0; i < rounds; i++) {
+        char     text[800];
+        uint32_t r[4];
+        tsr_philox(r, i, 1, seed);
+        struct tsr_plan_problem_options o = usual();
+        bool                            twins = i % 3 == 2;
+        profile("slow", 220 + r[0] % 200, 100 + r[0] / 7 % 300);
+        profile("fast", 220 + r[1] % 300, 200 + r[1] / 13 % 900);
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nnodes:\n"
+                       "  - {name: a, devices: [{profile: slow, count: %d}], link: {bandwidth: %u "
+                       "MB/s, latency: %u us}}\n"
+                       "  - {name: b, devices: [{profile: %s}], " LINK "}\n"
+                       "network: {bandwidth: %u MB/s, latency: %u us}\n",
+                       twins ? 1 : 2, 5 + r[2] % 500, r[2] / 3 % 300, twins ? "slow" : "fast",
+                       5 + r[3] % 200, r[3] / 3 % 600);
+        o.theta = i % 2 ? 0.01 : 0;
+        o.head = TSR_PLAN_HEAD_FIRST;
+        compare(text, o, 1 + r[0] / 3 % 3);
+    }
+    (void)printf("%u of %llu plans have rows that come back\n", went_back,
+                 (unsigned long long)rounds);
+    assert_true(went_back >= rounds / 3);
+    profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+}
+
 /* ---- layers that go together ------------------------------------------------------------------ */
 
 static void test_together(void **state)
@@ -215,12 +249,38 @@ static void test_short(void **state)
     take_down(&s);
 }
 
+/* Of three large devices and a tiny one next to them, the tiny one would take no more bytes in all, but has to be many times
+ * as large: what one would change are the others. */
+static void test_least_short(void **state)
+{
+    struct tsr_errbuf               e = TSR_ERRBUF(e);
+    struct setting                  s;
+    struct tsr_plan_problem_options o = usual();
+    struct tsr_plan_remedies        r;
+    (void)state;
+    profile("tiny", 300, 200);
+    profile("slow", 5800, 200);
+    set_up(&s,
+           "version: 1\nnodes:\n"
+           "  - {name: a, devices: [{profile: tiny}, {profile: slow, count: 3}], " LINK "}\n",
+           &o, 400, 50, 64);
+    assert_int_equal(tsr_plan_whatif_remedies(&r, &s.p, &s.solver, &e.err), TSR_OK);
+    (void)printf("short by %llu bytes on tiny, or %llu on each slow\n",
+                 (unsigned long long)r.short_of[0], (unsigned long long)r.short_of[1]);
+    assert_true(r.short_of[0] != UINT64_MAX && r.short_of[0] <= 3 * r.short_of[1]);
+    assert_true(r.group == 1 && r.bytes == r.short_of[1]);
+    tsr_plan_remedies_free(&r);
+    take_down(&s);
+    profile("slow", 1024, 200);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),    cmocka_unit_test(test_kinds),
-        cmocka_unit_test(test_widths),   cmocka_unit_test(test_best),
-        cmocka_unit_test(test_together), cmocka_unit_test(test_short),
+        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_widths), cmocka_unit_test(test_best),
+        cmocka_unit_test(test_back),   cmocka_unit_test(test_together),
+        cmocka_unit_test(test_short),  cmocka_unit_test(test_least_short),
     };
     return run_planning("planning", tests);
 }

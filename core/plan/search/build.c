@@ -258,7 +258,8 @@ static tsr_status make_parts(struct tsr_plan_built *b, struct tsr_plan_build_end
         for (uint64_t o = 0; o < n; o++)
             one[o].embed = b->alone_ends[o][i];
         bool whole = kind->role == TSR_PLAN_FIRST_STAGE; /* one of the three kinds of a mesh */
-        if ((whole || (alone && kind->role == TSR_PLAN_ANY_STAGE)) && !(b->leads && several) &&
+        if ((whole || (alone && kind->role == TSR_PLAN_ANY_STAGE)) &&
+            !((b->leads || b->firsts) && several) &&
             (!several || !b->p->o.use_all || kind->mesh.tp == devices(b)))
             TSR_TRY(part_options(b, one, true, i, 1, err));
     }
@@ -309,12 +310,14 @@ tsr_status tsr_plan_build(struct tsr_plan_built **out, const struct tsr_plan_pro
     b->p = p;
     b->codecs = s->codecs;
     b->leads = s->leads;
+    b->firsts = s->firsts;
+    b->nearest = s->nearest;
     b->n_links = s->codecs ? p->n_links : 1;
     b->first_link = s->codecs ? 0 : p->least_link;
     tsr_status st = tsr_plan_meshes_make(&b->meshes, p, s, err);
     if (st == TSR_OK)
         st = fill(b, err);
-    b->leads = NULL; /* the space's */
+    b->leads = b->firsts = NULL; /* the space's */
     if (st != TSR_OK) {
         tsr_plan_built_destroy(b);
         return st;

@@ -7,8 +7,8 @@
  * head that is the embedding is stored once where one stage holds both: such plans are separate parts.
  *
  * A head on the first stage is part of the embedding there, in bytes and time. What the last stage sends back
- * to the first is time of the last stage, over the slowest link that it may be. So the objective `steady` of
- * a plan with the actual link, which tsr_plan_outcome_of() gives, is never above its instance's.
+ * to the first is time of the last stage, over the slowest or the fastest link that it may be (build_back.c). The time of
+ * a plan with that link next to the stages, which tsr_plan_outcome_of() gives, is never above tsr_plan_built_price().
  *
  * Rank 0 alone has the ends (plan/cost/memory.h), which reduces what a mesh can offer. The part that all
  * kinds share counts with the ends; the excess of a wider mesh is subtracted from its capacity on every
@@ -64,12 +64,14 @@ struct tsr_plan_built {
     struct tsr_plan_meshes         meshes;
     uint64_t                       n_links, first_link; /* codecs of links, from this one of p on */
     bool                           codecs;              /* as the space has them */
-    const bool                    *leads;               /* likewise */
-    bool                           apart; /* the first and the last unit are classes of their own */
-    bool                           places;     /* each candidate also with experts on the CPU */
-    struct tsr_plan_item          *items;      /* [whole.bits] */
-    uint64_t                       units;      /* of layers that are decided together */
-    uint64_t                      *unit_first; /* [units + 1] */
+    const bool                    *leads, *firsts;      /* likewise */
+    bool                           nearest;             /* likewise */
+    bool                  even;  /* whichever kind has the first stage, plans have as much memory */
+    bool                  apart; /* the first and the last unit are classes of their own */
+    bool                  places;      /* each candidate also with experts on the CPU */
+    struct tsr_plan_item *items;       /* [whole.bits] */
+    uint64_t              units;       /* of layers that are decided together */
+    uint64_t             *unit_first;  /* [units + 1] */
     struct tsr_solver_instance  whole; /* all kinds and options, without ends beyond the matrices */
     struct tsr_plan_built_kind *kinds; /* [kinds] */
     uint64_t                   *lost,
@@ -92,10 +94,17 @@ void       tsr_plan_built_destroy(struct tsr_plan_built *b); /* NULL is fine */
 void tsr_plan_built_unlimited(struct tsr_plan_built *b);
 /* Whether what b offers to plans of several stages, a build of the same problem with leads, a offers as well.  [any] */
 bool tsr_plan_built_covers(const struct tsr_plan_built *a, const struct tsr_plan_built *b);
-/* Numbers the sides of a problem in side [groups]: devices of one backend, whose bytes may differ from those of others; by_node:
- * of one node too, and so are those of a node with a CPU and other devices with draft models.  Returns how many there are.
- * [any] */
-uint64_t tsr_plan_build_sides(const struct tsr_plan_problem *p, bool by_node, uint64_t *side);
+/* Numbers the sides of a problem in side [groups]: devices of one backend, whose bytes may differ from those of others; with
+ * draft models also those of a node with a CPU and other devices.  Returns how many there are.  [any] */
+uint64_t tsr_plan_build_sides(const struct tsr_plan_problem *p, uint64_t *side);
+/* The objective of a solution of one part, with the way that its last stage has to a head on the first; elsewhere as
+ * tsr_plan_evaluate() has it, with its errors.  [setup] */
+tsr_status tsr_plan_built_price(const struct tsr_plan_built *b, uint64_t part,
+                                const struct tsr_solver_solution *s, double *objective,
+                                struct tsr_err *err);
+/* Nodes of kinds that may be the first of several stages, in node [kinds]; returns how many, without those whose devices can
+ * change places with devices of others; *all: with them.  [any] */
+uint64_t tsr_plan_built_nodes(const struct tsr_plan_built *b, uint64_t *node, uint64_t *all);
 /* Makes it a build of p, which may differ from its problem in max_omega, theta, gap and the limit of time alone.  [any] */
 void tsr_plan_built_put(struct tsr_plan_built *b, const struct tsr_plan_problem *p);
 

@@ -111,7 +111,7 @@ static tsr_status end_of_roles(struct tsr_plan_built *b, uint64_t option,
                                struct tsr_err *err)
 {
     const struct tsr_plan_mesh_kind *kind = b->meshes.kinds;
-    uint64_t                         n = b->whole.n_kinds;
+    uint64_t                         n = b->whole.n_kinds, same = UINT64_MAX;
     uint64_t         *work = (uint64_t *)(uintptr_t)b->whole.options[option]->workspace_bytes;
     struct end_needs *needs;
     NEW(b, needs, n);
@@ -128,6 +128,10 @@ static tsr_status end_of_roles(struct tsr_plan_built *b, uint64_t option,
             else
                 last = needs[next].last < last ? needs[next].last : last;
         }
+        if (first != UINT64_MAX) {
+            b->even = b->even && (same == UINT64_MAX || same == first);
+            same = first;
+        }
         e->embed = larger(e->embed, first == UINT64_MAX ? 0 : first);
         e->head = larger(e->head, last == UINT64_MAX ? 0 : last);
     }
@@ -143,6 +147,7 @@ static tsr_status end_of_roles(struct tsr_plan_built *b, uint64_t option,
                         : kind[k].role == TSR_PLAN_LAST_STAGE ? more_last
                         : kind[k].role == TSR_PLAN_ANY_STAGE  ? more_first + more_last
                                                               : 0;
+        b->even = b->even && (kind[k].role != TSR_PLAN_ANY_STAGE || !more_first);
         if (!tsr_add(w.mid, more, &work[k]))
             return tsr_fail(err, TSR_E_INPUT, "the ends take more bytes than can be counted");
     }
@@ -163,6 +168,9 @@ static tsr_status end_of(struct tsr_plan_built *b, uint64_t option, const struct
         ((uint64_t *)(uintptr_t)o->workspace_bytes)[k] = w.mid;
         uint64_t first = above(w.first, w.mid);
         if (!b->kinds[k].no_first) {
+            b->even =
+                b->even && (first_of_all == UINT64_MAX ||
+                            (first == more_first && of[k].embed == embed && u[0] == first_of_all));
             more_first = larger(more_first, first);
             embed = larger(embed, of[k].embed);
             first_of_all = u[0] < first_of_all ? u[0] : first_of_all;
@@ -199,7 +207,7 @@ static bool may_be_beside(const struct tsr_plan_built *b, uint64_t k)
         for (uint64_t h = 0; h < b->meshes.n_groups; h++) {
             struct tsr_plan_mesh one, first;
             if (b->meshes.pool_of[g] != b->meshes.kinds[k].pool || (b->leads && !b->leads[h]) ||
-                !tsr_plan_problem_devices(p, h))
+                (b->firsts && !b->firsts[h]) || !tsr_plan_problem_devices(p, h))
                 continue;
             tsr_plan_mesh_of(p->cluster, g, 1, &one);
             tsr_plan_mesh_of(p->cluster, h, 1, &first);
@@ -243,6 +251,7 @@ tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_e
     NEW(b, beside, n);
     NEW(b, b->lost, n);
     NEW(b, b->lost_alone, n);
+    b->even = true;
     for (uint64_t k = 0; k < n; k++) {
         uint64_t s;
         TSR_TRY(tsr_plan_memory_ends(&b->p->memory, &b->meshes.kinds[k].mesh, &of[k].embed,
@@ -264,7 +273,9 @@ tsr_status tsr_plan_build_ends(struct tsr_plan_built *b, struct tsr_plan_build_e
         TSR_TRY(b->meshes.roles ? end_of_roles(b, i, of, &(*ends)[i], err)
                                 : end_of(b, i, of, &(*ends)[i], err));
     }
-    for (uint64_t k = 0; k < n; k++)
+    for (uint64_t k = 0; k < n; k++) {
         b->lost[k] += beside[k];
+        b->even = b->even && !beside[k];
+    }
     return TSR_OK;
 }

@@ -17,13 +17,13 @@ static tsr_status lacks(const struct tsr_plan_built *b, uint64_t kind, bool *yes
 tsr_status tsr_plan_build_leads(struct tsr_plan_built *b, struct tsr_err *err)
 {
     bool some = false, lack;
-    b->apart = b->meshes.roles || b->leads;
+    b->apart = b->meshes.roles || b->leads || b->firsts;
     for (uint64_t k = 0; k < b->meshes.n_kinds; k++) {
         const struct tsr_plan_mesh_kind *of = &b->meshes.kinds[k];
         bool                             out = b->leads && !b->leads[of->group];
         TSR_TRY(lacks(b, k, &lack, err));
-        b->kinds[k].no_first =
-            out || (of->role != TSR_PLAN_ANY_STAGE && of->role != TSR_PLAN_FIRST_STAGE);
+        b->kinds[k].no_first = out || (b->firsts && !b->firsts[of->group]) ||
+                               (of->role != TSR_PLAN_ANY_STAGE && of->role != TSR_PLAN_FIRST_STAGE);
         b->kinds[k].no_last = /* without the head it is as any other */
             (out && b->p->memory.place != TSR_PLAN_HEAD_FIRST) ||
             (of->role != TSR_PLAN_ANY_STAGE && of->role != TSR_PLAN_LAST_STAGE);
@@ -41,7 +41,7 @@ tsr_status tsr_plan_build_leads(struct tsr_plan_built *b, struct tsr_err *err)
 
 /* Devices of one backend, or of none, have the same bytes; but with draft models a node's two kinds of devices keep room for
  * those of each other. */
-static bool same_side(const struct tsr_plan_problem *p, uint64_t g, uint64_t h, bool by_node)
+static bool same_side(const struct tsr_plan_problem *p, uint64_t g, uint64_t h)
 {
     const struct tsr_plan_group *x = &p->cluster->groups[g], *y = &p->cluster->groups[h];
     const char                  *a = x->profile->backend, *b = y->profile->backend;
@@ -50,15 +50,15 @@ static bool same_side(const struct tsr_plan_problem *p, uint64_t g, uint64_t h, 
         return false;
     tsr_plan_mesh_of(p->cluster, g, 1, &m);
     tsr_plan_mesh_of(p->cluster, h, 1, &o);
-    return x->node == y->node || !(by_node || (p->memory.n_drafts && (m.mixed || o.mixed)));
+    return x->node == y->node || !(p->memory.n_drafts && (m.mixed || o.mixed));
 }
 
-uint64_t tsr_plan_build_sides(const struct tsr_plan_problem *p, bool by_node, uint64_t *side)
+uint64_t tsr_plan_build_sides(const struct tsr_plan_problem *p, uint64_t *side)
 {
     uint64_t n = 0;
     for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
         uint64_t h = 0;
-        while (h < g && (!tsr_plan_problem_devices(p, h) || !same_side(p, g, h, by_node)))
+        while (h < g && (!tsr_plan_problem_devices(p, h) || !same_side(p, g, h)))
             h++;
         side[g] = h < g ? side[h] : n;
         n += h == g && tsr_plan_problem_devices(p, g);
@@ -83,8 +83,8 @@ static bool offers(const struct tsr_plan_built *a, const struct tsr_plan_built *
 
 bool tsr_plan_built_covers(const struct tsr_plan_built *a, const struct tsr_plan_built *b)
 {
-    if (!offers(a, b) ||
-        a->p->memory.place == TSR_PLAN_HEAD_FIRST) /* rows come back to fewer nodes */
+    if (!offers(a, b) || (a->p->memory.place == TSR_PLAN_HEAD_FIRST &&
+                          !b->even)) /* b's single nodes may have more than b */
         return false;
     for (uint64_t i = 0; i < b->n_parts; i++) { /* it has none of one stage */
         const struct tsr_solver_instance *x = &a->parts[i].inst.in, *y = &b->parts[i].inst.in;

@@ -14,7 +14,7 @@
 /* Tables of one phase at one micro-batch size. */
 struct sized {
     uint64_t size;
-    double   stretch;                     /* of times of prefill: stretch_of() */
+    double   stretch;                     /* of times of prefill: tsr_plan_build_stretch() */
     double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [V][K][K]; prefill: of a job */
     double *alone; /* layer, without what places of kinds forbid; layer itself where nothing does */
     double
@@ -69,42 +69,6 @@ tsr_status tsr_plan_built_ends(const struct tsr_plan_built *b, uint64_t kind, en
     return tsr_plan_latency_head(&p->latency, m, p->memory.head, (double)size, head, err);
 }
 
-/* Meshes that represent two different devices of the kinds. */
-static void two_meshes(const struct tsr_plan_built *b, uint64_t from, uint64_t to,
-                       struct tsr_plan_mesh *x, struct tsr_plan_mesh *y)
-{
-    const struct tsr_plan_meshes *m = &b->meshes;
-    *x = m->kinds[from].mesh;
-    *y = m->kinds[to].mesh;
-    if (from != to || m->kinds[from].n_groups == 1)
-        return;
-    for (uint64_t g = m->kinds[from].group + 1; g < m->n_groups; g++)
-        if (m->pool_of[g] == m->kinds[from].pool) {
-            tsr_plan_mesh_of(b->p->cluster, g, m->kinds[from].way, y);
-            return;
-        }
-}
-
-/* The first stage does the head's work.  The last one is given the slowest way that its rows may have to
- * it: an instance has no link from the last stage to the first, and who is first is not known here. */
-static tsr_status head_first(const struct tsr_plan_built *b, uint64_t k, enum tsr_phase phase,
-                             struct sized *z, struct tsr_err *err)
-{
-    z->embed[k] += z->head[k];
-    z->head[k] = 0;
-    for (uint64_t j = 0; j < b->whole.n_kinds; j++) {
-        struct tsr_plan_mesh x, y;
-        struct tsr_plan_send way;
-        if (b->kinds[j].no_first || !tsr_plan_meshes_together(&b->meshes, k, j))
-            continue;
-        two_meshes(b, k, j, &x, &y);
-        TSR_TRY(tsr_plan_problem_back(b->p, &x, &y, phase, z->size, &way, err));
-        z->head[k] =
-            fmax(z->head[k], isfinite(way.ms) ? way.ms : 0); /* reported where links are made */
-    }
-    return TSR_OK;
-}
-
 /* The profile of a kind has no time for an end of the model, for want of a kernel of its type. */
 static tsr_status no_kernel(const struct tsr_plan_built *b, uint64_t k, bool head,
                             struct tsr_err *err)
@@ -141,8 +105,10 @@ static tsr_status ends_table(struct tsr_plan_built *b, enum tsr_phase phase, str
             return no_kernel(b, k, !isfinite(head.ms), err);
         z->embed[k] = embed.ms;
         z->head[k] = head.ms;
-        if (b->p->memory.place == TSR_PLAN_HEAD_FIRST)
-            TSR_TRY(head_first(b, k, phase, z, err));
+        if (b->p->memory.place != TSR_PLAN_HEAD_FIRST)
+            continue;
+        z->embed[k] += z->head[k]; /* the first stage does the head's work */
+        TSR_TRY(tsr_plan_build_back(b, k, phase, z->size, &z->head[k], err));
     }
     return TSR_OK;
 }
@@ -156,7 +122,7 @@ tsr_status tsr_plan_built_send(const struct tsr_plan_built *b, uint64_t from, ui
     uint64_t                       rows = size;
     if (phase == TSR_PLAN_PREFILL && !tsr_mul(rows, tsr_plan_build_piece(p, size), &rows))
         return tsr_fail(err, TSR_E_INPUT, "batch times prompt is more than can be counted");
-    two_meshes(b, from, to, &x, &y);
+    tsr_plan_build_pair(b, from, to, &x, &y);
     TSR_TRY(tsr_plan_latency_link(p->cluster, &x, &y, phase, &p->links[link].wire[phase], rows,
                                   p->shape->hidden, out, err));
     return isfinite(out->ms)
@@ -299,8 +265,7 @@ static tsr_status check_sizes(const struct tsr_plan_problem *p, struct tsr_err *
     return TSR_OK;
 }
 
-/* Where the groups of a batch's prompts are more than its size divided by theirs, times of whole prompts have the rest. */
-static double stretch_of(const struct tsr_plan_built *b, uint64_t pre, uint64_t dec)
+double tsr_plan_build_stretch(const struct tsr_plan_built *b, uint64_t pre, uint64_t dec)
 {
     const struct tsr_plan_problem *p = b->p;
     uint64_t                       batch = b->whole.batch;
@@ -352,7 +317,7 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
         for (uint64_t j = 0; j < sizes; j++, n++) {
             uint64_t *workspace;
             TSR_TRY(sized_of(b, counts, TSR_PLAN_PREFILL, pre_of, &n_pre, pre[j],
-                             stretch_of(b, pre[j], dec[i]), &f, err));
+                             tsr_plan_build_stretch(b, pre[j], dec[i]), &f, err));
             NEW(b, workspace, b->whole.n_kinds);
             o[n] = (struct tsr_solver_option){
                 .struct_size = sizeof o[n],

@@ -35,6 +35,26 @@ static tsr_status open_lines(struct tsr_plan_lines *l, uint64_t all, struct tsr_
     return TSR_OK;
 }
 
+static double limit_of(const struct tsr_solver_instance *in)
+{
+    return in->max_omega >= 0 ? in->max_omega : INFINITY;
+}
+
+tsr_status tsr_plan_lines_put(struct tsr_plan_lines *l, uint64_t option, uint64_t all,
+                              const struct tsr_solver_instance *in, double bound,
+                              struct tsr_err *err)
+{
+    TSR_TRY(open_lines(l, all, err));
+    tsr_plan_bounds_put(&l->of, option, limit_of(in), in->theta, bound);
+    return TSR_OK;
+}
+
+double tsr_plan_lines_get(const struct tsr_plan_lines *l, uint64_t option,
+                          const struct tsr_solver_instance *in)
+{
+    return tsr_plan_bounds_get(&l->of, option, limit_of(in), in->theta);
+}
+
 /* The options that may be below the cutoff of the instance, with their bounds; *least: the least bound of the others. */
 static uint64_t leave_out(const struct tsr_plan_lines *l, uint64_t first,
                           const struct tsr_solver_instance *in,
@@ -42,15 +62,14 @@ static uint64_t leave_out(const struct tsr_plan_lines *l, uint64_t first,
                           struct tsr_solver_line *lines, double *least)
 {
     uint64_t n = 0;
-    double   limit = in->max_omega >= 0 ? in->max_omega : INFINITY;
     *least = INFINITY;
     for (uint64_t i = 0; i < in->n_options; i++) {
-        double bound = tsr_plan_bounds_get(&l->of, first + i, limit, in->theta);
+        double bound = tsr_plan_lines_get(l, first + i, in);
         if (bound >= in->cutoff) {
             *least = fmin(*least, bound);
             continue;
         }
-        lines[n] = (struct tsr_solver_line){ limit, 0, bound };
+        lines[n] = (struct tsr_solver_line){ limit_of(in), 0, bound };
         of[n] = i;
         list[n++] = in->options[i];
     }

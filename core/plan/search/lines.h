@@ -11,6 +11,7 @@
 #include "plugin/spec.h"
 
 struct tsr_instance;
+struct tsr_solver_instance;
 struct tsr_plan_built;
 struct tsr_plan_solver;
 struct tsr_solver_solution;
@@ -31,6 +32,13 @@ tsr_status tsr_plan_lines_solve(struct tsr_plan_lines *l, uint64_t first, uint64
                                 const struct tsr_instance    *inst,
                                 const struct tsr_plugin_spec *solver, struct tsr_solver_solution *s,
                                 struct tsr_err *err);
+/* Of an option of `all`: a bound of all its plans in an instance, whose limit and theta count; and the greatest that is known,
+ * -INFINITY: none.  [setup] */
+tsr_status tsr_plan_lines_put(struct tsr_plan_lines *l, uint64_t option, uint64_t all,
+                              const struct tsr_solver_instance *in, double bound,
+                              struct tsr_err *err);
+double     tsr_plan_lines_get(const struct tsr_plan_lines *l, uint64_t option,
+                              const struct tsr_solver_instance *in);
 void       tsr_plan_lines_free(struct tsr_plan_lines *l); /* zeroed or filled */
 
 #endif

@@ -96,6 +96,11 @@ static bool alike(const struct tsr_plan_problem *p, uint64_t a, uint64_t b,
     return true;
 }
 
+bool tsr_plan_meshes_twins(const struct tsr_plan_problem *p, uint64_t a, uint64_t b)
+{
+    return !p->cluster->fixed && alike(p, a, b, NULL); /* else identical positions differ */
+}
+
 /* Groups into pools: every pair of members is alike, for similarity is not transitive. */
 static void make_pools(struct tsr_plan_meshes *m, const struct tsr_plan_problem *p,
                        const struct tsr_plan_space *s)
@@ -313,9 +318,8 @@ tsr_status tsr_plan_width_choices_make(struct tsr_plan_width_choices *c,
             c->n[g] = tsr_plan_meshes_widths(p, g, any, c->w + g * TSR_PLAN_MESH_WIDTHS, NULL, 0);
         }
         c->twin[g] = g;
-        /* with a fixed order, otherwise identical positions differ */
-        for (uint64_t h = g; !p->cluster->fixed && h-- > 0;)
-            if (alike(p, h, g, NULL)) {
+        for (uint64_t h = g; h-- > 0;)
+            if (tsr_plan_meshes_twins(p, h, g)) {
                 c->twin[g] = h;
                 break;
             }

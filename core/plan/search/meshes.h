@@ -17,6 +17,10 @@ struct tsr_plan_space {
     uint64_t        stride;
     const bool     *leads; /* [groups] plans of several stages begin and end on these, and bytes are
                         * counted as theirs (build_bytes.c); NULL: all of them may */
+    const bool
+        *firsts; /* [groups] plans of several stages begin on these alone; NULL: leads decide */
+    bool
+        nearest; /* rows go back to a head on the first stage by the fastest way to any (build_back.c) */
     bool codecs; /* all codecs of the problem, each at its cost in omega; false: those that
                              * lose least, whose cost the limit reserves */
 };
@@ -64,6 +68,9 @@ uint64_t tsr_plan_meshes_find(const struct tsr_plan_meshes *m, uint64_t group, u
                               uint64_t sum, enum tsr_plan_role role);
 /* Whether a plan can have a stage of each of two kinds, or two of one. */
 bool tsr_plan_meshes_together(const struct tsr_plan_meshes *m, uint64_t a, uint64_t b);
+
+/* Whether two groups, whole, can change places without any time or size changing. */
+bool tsr_plan_meshes_twins(const struct tsr_plan_problem *p, uint64_t a, uint64_t b);
 
 /* Widths that a group can take, ascending, in w[TSR_PLAN_MESH_WIDTHS]; any: also those that leave some of its
  * devices unused. With why (may be NULL) the sentence for each divisor of the count that is left out, one after the other. */

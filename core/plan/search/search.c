@@ -1,4 +1,4 @@
-#include "plan/search/search.h"
+#include "plan/search/search_internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -10,18 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_SIDES        4u /* of devices, of which all sets are searched */
-#define FIRST_PART        0.9 /* of the time that is left, at most, for a part that is not the last */
-#define MOST_SIDES_AT_ALL 16u /* of more, the others lead no plan by themselves */
-
-struct search {
-    const struct tsr_plan_problem *p;
-    const struct tsr_plugin_spec  *solver;
-    struct tsr_plan_planned       *a;
-    struct tsr_plan_built         *base; /* of the choice; stays when another one is the answer's */
-    double                         cutoff, end; /* end: of the time, INFINITY: none */
-    bool                           open;        /* some instance was not settled */
-};
+#define SAME       1e-12 /* of an objective: rounding */
+#define FIRST_PART 0.9   /* of the time that is left, at most, for a part that is not the last */
 
 bool tsr_search_joint(const struct tsr_plugin_spec *solver)
 {
@@ -47,13 +37,13 @@ static double bound_of(const struct tsr_solver_solution *s)
 }
 
 /* Takes the solution over if it is the best so far. */
-static bool take(struct search *z, struct tsr_plan_built *b, uint64_t part,
+static bool take(struct tsr_searching *z, struct tsr_plan_built *b, uint64_t part,
                  struct tsr_solver_solution *s)
 {
     struct tsr_plan_planned *a = z->a;
     if (!has_plan(s) || !(s->objective < a->objective))
         return false;
-    if (a->built != b && a->built != z->base)
+    if (a->built != b && a->built != z->base && a->built != z->set)
         tsr_plan_built_destroy(a->built);
     free(a->solution);
     a->built = b;
@@ -98,18 +88,71 @@ static bool is_too_small(const struct tsr_solver_instance *in)
     return true;
 }
 
-static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_t part,
-                             struct tsr_err *err)
+/* Whether a part has plans of several stages. */
+static bool of_several(const struct tsr_plan_built *b, uint64_t part)
+{
+    return b->parts[part].inst.devices > 1;
+}
+
+/* One solve, with what is known of each option; w: as below. */
+static tsr_status solve(struct tsr_searching *z, struct tsr_plan_built *b, uint64_t part,
+                        struct tsr_search_nearest *w, struct tsr_solver_solution *s,
+                        struct tsr_err *err)
+{
+    const struct tsr_instance *inst = &b->parts[part].inst;
+    const uint64_t            *option = b->parts[part].option;
+    struct tsr_plan_lines      own = { 0 }, *l = &own;
+    uint64_t                   n = inst->in.n_options, all = n, first = 0;
+    tsr_status                 st = TSR_OK;
+    if (z->p->lines && b == z->base) {
+        l = z->p->lines;
+        first = options_before(b, part, &all);
+    } else if (!w) {
+        return tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
+    }
+    for (uint64_t i = 0; i < n && st == TSR_OK && w && !b->nearest; i++)
+        st = tsr_plan_lines_put(l, i, n, &inst->in, w->of[option[i]], err);
+    if (st == TSR_OK)
+        st = tsr_plan_lines_solve(l, first, all, inst, z->solver, s, err);
+    for (uint64_t i = 0; i < n && st == TSR_OK && w && b->nearest; i++)
+        w->of[option[i]] = fmax(tsr_plan_lines_get(l, first + i, &inst->in), bound_of(s));
+    tsr_plan_lines_free(&own);
+    return st;
+}
+
+/* Gives a plan by the fastest ways back the objective by its own. */
+static tsr_status price(const struct tsr_plan_built *b, uint64_t part, struct tsr_search_nearest *w,
+                        struct tsr_solver_solution *s, struct tsr_err *err)
+{
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    double            nearest = s->objective, least = bound_of(s);
+    w->bound = fmin(w->bound, least);
+    if (has_plan(s)) {
+        tsr_status st = tsr_plan_built_price(b, part, s, &s->objective, &e.err);
+        if (st != TSR_OK && st != TSR_E_INFEASIBLE)
+            return tsr_err_copy(err, st, &e.err);
+        if (st == TSR_E_INFEASIBLE) /* by its own way prompts are done too late */
+            s->objective = INFINITY;
+        if (s->status == TSR_SOLVED_OPTIMAL && s->objective <= nearest * (1 + SAME))
+            least = s->objective;
+    }
+    w->least = fmin(w->least, least);
+    return TSR_OK;
+}
+
+static tsr_status solve_part(struct tsr_searching *z, struct tsr_plan_built *b, uint64_t part,
+                             struct tsr_search_nearest *w, struct tsr_err *err)
 {
     struct tsr_instance        *inst = &b->parts[part].inst;
     struct tsr_solver_solution *s;
     struct tsr_plan_planned    *a = z->a;
     double                      left = z->end - tsr_now_s();
+    bool                        nearest = w && b->nearest;
     if (part > 0 && is_too_small(&inst->in)) /* the first one's reason is that of all */
         return TSR_OK;
     if (left <= 0) {
         z->open = true;
-        a->bound = -INFINITY;
+        a->bound = w && !nearest ? fmin(a->bound, w->bound) : -INFINITY;
         return TSR_OK;
     }
     if (part + 1 < b->n_parts) /* a bound of the whole needs one of each */
@@ -117,10 +160,7 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     inst->in.cutoff = fmin(z->cutoff, a->objective);
     inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
     TSR_TRY(tsr_plan_solution_create(&s, inst, err));
-    uint64_t   all, first = options_before(b, part, &all);
-    tsr_status st = z->p->lines && b == z->base
-                        ? tsr_plan_lines_solve(z->p->lines, first, all, inst, z->solver, s, err)
-                        : tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
+    tsr_status st = solve(z, b, part, w, s, err);
     if (st != TSR_OK) {
         free(s);
         return st;
@@ -130,19 +170,23 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     tsr_logf(TSR_LOG_DEBUG, "part %llu: status %u, objective %.6g, bound %.6g, %llu options",
              (unsigned long long)part, s->status, s->objective, s->bound,
              (unsigned long long)inst->in.n_options);
-    a->bound = fmin(a->bound, bound_of(s));
     bool open = s->status == TSR_SOLVED_UNKNOWN && !(s->bound >= inst->in.cutoff);
     /* the reason of one that is open goes before that of one that cannot be */
     if ((s->status == TSR_SOLVED_INFEASIBLE && !a->reason[0]) || (open && !z->open))
         (void)snprintf(a->reason, sizeof a->reason, "%s", s->reason);
-    z->open = z->open || open;
-    if (!take(z, b, part, s))
+    if (nearest) {
+        st = price(b, part, w, s, err);
+    } else {
+        a->bound = fmin(a->bound, bound_of(s));
+        z->open = z->open || open;
+    }
+    if (st != TSR_OK || (nearest && !(s->objective < z->cutoff)) || !take(z, b, part, s))
         free(s);
-    return TSR_OK;
+    return st;
 }
 
 /* The instances of a joint search are those of the last one that kept its lines. */
-static tsr_status build(struct search *z, const struct tsr_plan_space *space,
+static tsr_status build(struct tsr_searching *z, const struct tsr_plan_space *space,
                         struct tsr_plan_built **b, struct tsr_err *err)
 {
     struct tsr_plan_lines *l = z->p->lines;
@@ -163,82 +207,28 @@ static void keep(struct tsr_plan_lines *l, struct tsr_plan_built *b)
         tsr_plan_built_destroy(b);
 }
 
-static tsr_status solve_parts(struct search *z, struct tsr_plan_built *b, struct tsr_err *err)
+tsr_status tsr_search_parts(struct tsr_searching *z, struct tsr_plan_built *b,
+                            struct tsr_search_nearest *w, struct tsr_err *err)
 {
     for (uint64_t i = 0; i < b->n_parts && !(z->p->any && z->a->solution); i++) {
         if (tsr_plugin_cancelled())
             return tsr_fail(err, TSR_E_CANCELLED, "while planning");
-        TSR_TRY(solve_part(z, b, i, err));
+        TSR_TRY(solve_part(z, b, i, of_several(b, i) ? w : NULL, err));
     }
     return TSR_OK;
 }
 
-/* Plans of several stages that begin and end on some of the devices. */
-static tsr_status solve_side(struct search *z, const struct tsr_plan_space *space,
-                             struct tsr_err *err)
-{
-    struct tsr_plan_built *b = NULL;
-    TSR_TRY(tsr_plan_build(&b, z->p, space, err));
-    tsr_status st = tsr_plan_built_covers(z->base, b) ? TSR_OK : solve_parts(z, b, err);
-    if (z->a->built != b)
-        tsr_plan_built_destroy(b);
-    return st;
-}
-
-/* Sets of sides: each alone; others: all of them up to four sides, of more also all but one. */
-static tsr_status solve_sets(struct search *z, const struct tsr_plan_space *space, bool *leads,
-                             const uint64_t *side, uint64_t sides, bool others, struct tsr_err *err)
-{
-    struct tsr_plan_space one = *space;
-    uint64_t              n = sides < MOST_SIDES_AT_ALL ? sides : MOST_SIDES_AT_ALL;
-    uint64_t              all = (UINT64_C(1) << n) - 1;
-    one.leads = leads;
-    for (uint64_t some = 1; some < all; some++) {
-        uint64_t rest = all - some;
-        bool     single = !(some & (some - 1)), but_one = !(rest & (rest - 1));
-        if (!single && !(others && (n <= MOST_SIDES || but_one)))
-            continue;
-        for (uint64_t g = 0; g < z->p->cluster->n_groups; g++)
-            leads[g] = side[g] < n && (some >> side[g] & 1);
-        TSR_TRY(solve_side(z, &one, err));
-    }
-    return TSR_OK;
-}
-
-/* An instance counts bytes by the largest numbers of all devices, so that a plan which fits may not be in it; others have
- * the numbers of some sides.  With the head on the first stage it counts the slowest way back to any; others have that of one
- * node, where the search is not a rough one. */
-static tsr_status solve_sides(struct search *z, const struct tsr_plan_space *space,
-                              struct tsr_err *err)
-{
-    uint64_t   groups = z->p->cluster->n_groups, n;
-    bool      *leads = tsr_new(groups, sizeof *leads);
-    uint64_t  *side = tsr_new(groups, sizeof *side);
-    tsr_status st = leads && side
-                        ? TSR_OK
-                        : tsr_fail_nomem(err, groups * sizeof *side, "the sides of a problem");
-    if (st == TSR_OK) {
-        n = tsr_plan_build_sides(z->p, false, side);
-        st = solve_sets(z, space, leads, side, n, true, err);
-    }
-    if (st == TSR_OK && z->p->memory.place == TSR_PLAN_HEAD_FIRST && !z->p->few) {
-        n = tsr_plan_build_sides(z->p, true, side);
-        st = solve_sets(z, space, leads, side, n, false, err);
-    }
-    free(side);
-    free(leads);
-    return st;
-}
-
-static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *space,
+static tsr_status solve_choice(struct tsr_searching *z, const struct tsr_plan_space *of,
                                struct tsr_err *err)
 {
+    struct tsr_plan_space  space = *of;
     struct tsr_plan_built *b;
-    TSR_TRY(build(z, space, &b, err));
+    space.nearest = z->p->memory.place == TSR_PLAN_HEAD_FIRST;
+    TSR_TRY(build(z, &space, &b, err));
     z->base = b;
-    tsr_status st = solve_parts(z, b, err);
+    tsr_status st = tsr_search_set(z, &space, b, err);
     if (st == TSR_OK && b->meshes.total > 1)
-        st = solve_sides(z, space, err);
+        st = tsr_search_sides(z, &space, err);
     if (z->p->any && z->a->solution) /* the others are unknown */
         z->a->bound = -INFINITY;
     z->base = NULL;
@@ -248,7 +238,7 @@ static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *sp
     return st;
 }
 
-static void conclude(struct search *z)
+static void conclude(struct tsr_searching *z)
 {
     struct tsr_plan_planned *a = z->a;
     if (a->solution) {
@@ -293,7 +283,7 @@ static uint32_t ignored(const struct tsr_plan_problem *p)
 }
 
 /* One width for each group, and the least lossy codecs, in one solve after another. */
-static tsr_status one_by_one(struct search *z, struct tsr_plan_width_choices *c,
+static tsr_status one_by_one(struct tsr_searching *z, struct tsr_plan_width_choices *c,
                              struct tsr_err *err)
 {
     uint32_t             *tp = tsr_new(z->p->cluster->n_groups, sizeof *tp);
@@ -314,7 +304,7 @@ static tsr_status one_by_one(struct search *z, struct tsr_plan_width_choices *c,
 }
 
 /* What the objective of a solver leaves out, of messages on their way: the bound stays one. */
-static void on_way(struct search *z)
+static void on_way(struct tsr_searching *z)
 {
     struct tsr_plan_planned *a = z->a;
     if (z->p->o.objective == TSR_OBJECTIVE_PAPER)
@@ -325,7 +315,8 @@ static void on_way(struct search *z)
     conclude(z);
 }
 
-static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct tsr_err *err)
+static tsr_status run(struct tsr_searching *z, struct tsr_plan_width_choices *c,
+                      struct tsr_err *err)
 {
     struct tsr_plan_space all = {
         .ways = c->w, .n = c->n, .stride = TSR_PLAN_MESH_WIDTHS, .codecs = true
@@ -349,7 +340,7 @@ tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem 
 {
     double                        start = tsr_now_s();
     struct tsr_plan_width_choices c;
-    struct search                 z = { .p = p,
+    struct tsr_searching          z = { .p = p,
                                         .solver = solver,
                                         .a = a,
                                         .cutoff = cutoff,

@@ -32,37 +32,11 @@ static void set_prompt(struct tsr_plan_problem *p, const void *ctx, uint64_t x)
     p->memory.prompt = x;
 }
 
-static tsr_status lacking(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
-                          const struct tsr_plugin_spec *solver, struct tsr_err *err)
-{
-    uint64_t least = UINT64_MAX;
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
-        uint64_t same = g, devices = 0, all;
-        for (uint64_t h = 0; h < p->cluster->n_groups; h++)
-            if (p->cluster->groups[h].profile == p->cluster->groups[g].profile) {
-                same = h < same ? h : same;
-                devices += tsr_plan_problem_devices(p, h);
-            }
-        if (same < g)
-            r->short_of[g] = r->short_of[same];
-        else
-            TSR_TRY(tsr_plan_whatif_short(p, solver, g, g, &r->short_of[g], err));
-        if (r->short_of[g] == UINT64_MAX || !tsr_mul(r->short_of[g], devices, &all))
-            continue;
-        if (all < least) {
-            least = all;
-            r->group = g;
-            r->bytes = r->short_of[g];
-        }
-    }
-    return TSR_OK;
-}
-
 static tsr_status find(struct tsr_plan_remedies *r, const struct tsr_plan_problem *p,
                        const struct tsr_plugin_spec *solver, struct tsr_err *err)
 {
     bool yes;
-    TSR_TRY(lacking(r, p, solver, err));
+    TSR_TRY(tsr_plan_whatif_least_short(p, solver, r->short_of, &r->group, &r->bytes, err));
     for (uint64_t g = 0; g < p->cluster->n_groups; g++)
         for (uint64_t x = 1; x <= DEVICES && !r->devices[g]; x *= 2) {
             TSR_TRY(tsr_plan_whatif_probe(p, solver, more_devices, &g, x, &yes, err));

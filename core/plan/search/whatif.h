@@ -45,6 +45,12 @@ tsr_status tsr_plan_whatif_short(const struct tsr_plan_problem *p,
                                  const struct tsr_plugin_spec *solver, uint64_t group,
                                  uint64_t also, uint64_t *bytes, struct tsr_err *err);
 
+/* That number for each profile in short_of [groups], and the profile whose devices lack the least part of the memory that they
+ * have: UINT64_MAX: no number helps.  A small device that would have to be many times as large is not what one would change. */
+tsr_status tsr_plan_whatif_least_short(const struct tsr_plan_problem *p,
+                                       const struct tsr_plugin_spec *solver, uint64_t *short_of,
+                                       uint64_t *group, uint64_t *bytes, struct tsr_err *err);
+
 /* A scheme that makes an infeasible problem feasible. */
 struct tsr_plan_remedy_scheme {
     char name[40]; /* of the candidate; "": none */
@@ -53,9 +59,9 @@ struct tsr_plan_remedy_scheme {
 
 /* Changes that make an infeasible problem feasible, each found by solving; 0, "" or UINT64_MAX: none. */
 struct tsr_plan_remedies {
-    uint64_t  group, bytes;  /* the profile that lacks least in all: each of its devices so much */
-    uint64_t *short_of;      /* [groups] bytes for each device; owned */
-    uint64_t *devices;       /* [groups] more devices in the group, at most 8; owned */
+    uint64_t  group, bytes; /* the profile that lacks the least part: each of its devices so much */
+    uint64_t *short_of;     /* [groups] bytes for each device; owned */
+    uint64_t *devices;      /* [groups] more devices in the group, at most 8; owned */
     uint64_t  batch, prompt; /* the most that fit */
     bool      kv8;           /* an int8 cache would do */
     uint64_t  chunk;         /* tokens of the largest chunk with which prompts fit */

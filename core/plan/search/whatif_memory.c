@@ -46,6 +46,52 @@ tsr_status tsr_plan_whatif_short(const struct tsr_plan_problem *p,
     return tsr_plan_whatif_least(p, solver, more_memory, &w, lo, hi, MIB, bytes, err);
 }
 
+/* ---- which profiles ----------------------------------------------------------------------------- */
+
+/* So many bytes more on each device of the profiles of two groups, as a part of what these devices have. */
+static double part_of(const struct tsr_plan_problem *p, uint64_t group, uint64_t also,
+                      uint64_t bytes)
+{
+    const struct who w = who_of(p, group, also);
+    double           have = 0, more = 0;
+    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
+        double               devices = (double)tsr_plan_problem_devices(p, g);
+        struct tsr_plan_mesh m;
+        if (p->cluster->groups[g].profile != w.profile[0] &&
+            p->cluster->groups[g].profile != w.profile[1])
+            continue;
+        tsr_plan_mesh_of(p->cluster, g, 1, &m);
+        have += devices * (double)tsr_plan_problem_capacity(p, g, &m);
+        more += devices * (double)bytes;
+    }
+    return have > 0 ? more / have : INFINITY;
+}
+
+tsr_status tsr_plan_whatif_least_short(const struct tsr_plan_problem *p,
+                                       const struct tsr_plugin_spec *solver, uint64_t *short_of,
+                                       uint64_t *group, uint64_t *bytes, struct tsr_err *err)
+{
+    double least = INFINITY;
+    *group = *bytes = UINT64_MAX;
+    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
+        uint64_t same = 0;
+        while (p->cluster->groups[same].profile != p->cluster->groups[g].profile)
+            same++;
+        if (same < g) {
+            short_of[g] = short_of[same];
+            continue;
+        }
+        TSR_TRY(tsr_plan_whatif_short(p, solver, g, g, &short_of[g], err));
+        double part = part_of(p, g, g, short_of[g]);
+        if (short_of[g] == UINT64_MAX || (*bytes != UINT64_MAX && !(part < least)))
+            continue;
+        least = part;
+        *group = g;
+        *bytes = short_of[g];
+    }
+    return TSR_OK;
+}
+
 /* ---- pairs ------------------------------------------------------------------------------------ */
 
 /* Devices of the profile of a group; 0 for a group whose profile an earlier one has. */
@@ -61,20 +107,22 @@ static uint64_t devices_of(const struct tsr_plan_problem *p, uint64_t group)
     return n;
 }
 
-/* Of all pairs of profiles, or of each alone, the one that needs least in all. */
+/* Of all pairs of profiles, or of each alone, the one that needs the least part of what it has. */
 static tsr_status least_of(struct tsr_plan_pair *pair, const struct tsr_plan_problem *p,
                            const struct tsr_plugin_spec *solver, bool two, struct tsr_err *err)
 {
-    uint64_t n = p->cluster->n_groups, least = UINT64_MAX;
+    uint64_t n = p->cluster->n_groups;
+    double   least = INFINITY;
     for (uint64_t g = 0; g < n; g++)
         for (uint64_t h = g; h < n; h++) {
-            uint64_t own = devices_of(p, g), other = h > g ? devices_of(p, h) : 0, bytes, all;
+            uint64_t own = devices_of(p, g), other = h > g ? devices_of(p, h) : 0, bytes;
             if (!own || (h > g) != two || (two && !other))
                 continue;
             TSR_TRY(tsr_plan_whatif_short(p, solver, g, h, &bytes, err));
-            if (bytes == UINT64_MAX || !tsr_mul(bytes, own + other, &all) || all >= least)
+            double part = part_of(p, g, h, bytes);
+            if (bytes == UINT64_MAX || (pair->bytes != UINT64_MAX && !(part < least)))
                 continue;
-            least = all;
+            least = part;
             pair->group = g;
             pair->also = h;
             pair->bytes = bytes;
