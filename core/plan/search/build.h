@@ -65,6 +65,7 @@ struct tsr_plan_built {
     uint64_t                       n_links, first_link; /* codecs of links, from this one of p on */
     bool                           codecs;              /* as the space has them */
     const bool                    *leads;               /* likewise */
+    bool                           led;                 /* it was built with leads */
     bool                           apart; /* the first and the last unit are classes of their own */
     bool                           places;     /* each candidate also with experts on the CPU */
     struct tsr_plan_item          *items;      /* [whole.bits] */

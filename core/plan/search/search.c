@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/instance/objective.h"
+#include "plan/search/again.h"
 #include "plan/search/lines.h"
 
 #include <math.h>
@@ -115,15 +116,16 @@ static tsr_status solve_part(struct search *z, struct tsr_plan_built *b, uint64_
     inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
     TSR_TRY(tsr_plan_solution_create(&s, inst, err));
     uint64_t   all, first = options_before(b, part, &all);
-    tsr_status st = z->p->lines && b == z->base
+    tsr_status st = z->p->again ? tsr_plan_again(z->p->again, b, part, s, err)
+                    : z->p->lines && b == z->base
                         ? tsr_plan_lines_solve(z->p->lines, first, all, inst, z->solver, s, err)
                         : tsr_plan_solve(inst, &z->solver->found, z->solver->options, s, err);
     if (st != TSR_OK) {
         free(s);
         return st;
     }
-    a->solves++;
-    a->options += inst->in.n_options;
+    a->solves += !z->p->again;
+    a->options += z->p->again ? 0 : inst->in.n_options;
     tsr_logf(TSR_LOG_DEBUG, "part %llu: status %u, objective %.6g, bound %.6g, %llu options",
              (unsigned long long)part, s->status, s->objective, s->bound,
              (unsigned long long)inst->in.n_options);
@@ -234,7 +236,7 @@ static tsr_status solve_choice(struct search *z, const struct tsr_plan_space *sp
     TSR_TRY(build(z, space, &b, err));
     z->base = b;
     tsr_status st = solve_parts(z, b, err);
-    if (st == TSR_OK && b->meshes.total > 1)
+    if (st == TSR_OK && b->meshes.total > 1 && !z->p->again)
         st = solve_sides(z, space, err);
     if (z->p->any && z->a->solution) /* the others are unknown */
         z->a->bound = -INFINITY;
@@ -331,7 +333,8 @@ static tsr_status run(struct search *z, struct tsr_plan_width_choices *c, struct
     z->a->ignored = z->a->joint ? 0 : ignored(z->p);
     TSR_TRY(z->a->joint ? solve_choice(z, &all, err) : one_by_one(z, c, err));
     conclude(z);
-    if (!z->a->solution || z->p->whole) /* what is wanted is a bound */
+    bool bound = z->p->whole || z->p->work_k < z->p->most_k;
+    if (!z->a->solution || bound) /* that is what is wanted */
         return TSR_OK;
     TSR_TRY(tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err));
     if (over(z->p, &z->a->outcome))
