@@ -16,7 +16,7 @@ static bool has_part(const struct tsr_plan_built *a, const struct tsr_plan_built
            memcmp(x->option, y->option, x->inst.in.n_options * sizeof *x->option) == 0;
 }
 
-tsr_status tsr_plan_again(const struct tsr_plan_planned *of, const struct tsr_plan_built *b,
+tsr_status tsr_plan_again(const struct tsr_plan_again *of, const struct tsr_plan_built *b,
                           uint64_t part, struct tsr_solver_solution *s, struct tsr_err *err)
 {
     const struct tsr_solver_solution *was = of->solution;

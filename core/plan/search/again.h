@@ -5,11 +5,18 @@
 #ifndef TSR_PLAN_SEARCH_AGAIN_H
 #define TSR_PLAN_SEARCH_AGAIN_H
 
-#include "plan/search/search.h"
+#include "plan/search/build.h"
 
-/* In place of a solve of a part of b: s has of's plan with the bound of `of`, TSR_SOLVED_FEASIBLE, where b has the same part and
- * option, items of its layers, and room for them; else TSR_SOLVED_UNKNOWN. `of` has a built and a solution.  [any] */
-tsr_status tsr_plan_again(const struct tsr_plan_planned *of, const struct tsr_plan_built *b,
+struct tsr_plan_again {
+    const struct tsr_plan_built      *built;
+    const struct tsr_solver_solution *solution; /* of a part of it */
+    uint64_t                          part;
+    double                            bound; /* of all plans of the problem that is checked */
+};
+
+/* In place of a solve of a part of b: s has the plan and the bound, TSR_SOLVED_FEASIBLE, where b has the same part and option,
+ * items of its layers, and room for them; else TSR_SOLVED_UNKNOWN.  [any] */
+tsr_status tsr_plan_again(const struct tsr_plan_again *of, const struct tsr_plan_built *b,
                           uint64_t part, struct tsr_solver_solution *s, struct tsr_err *err);
 
 #endif

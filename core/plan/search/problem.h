@@ -68,8 +68,8 @@ struct tsr_plan_codec {
                                           * layers; of two phases the larger; 0 where nothing is lost or known */
 };
 
+struct tsr_plan_again;
 struct tsr_plan_lines;
-struct tsr_plan_planned;
 
 struct tsr_plan_problem {
     struct tsr_registry            *registry;
@@ -114,7 +114,7 @@ struct tsr_plan_problem {
     double                     ends_omega; /* what it costs; part of the limit */
     struct tsr_plan_lines
         *lines; /* what solves of its instances proved (lines.h); the caller's; NULL: not kept */
-    const struct tsr_plan_planned *
+    const struct tsr_plan_again *
         again; /* whose plan is checked, in place of a search (again.h); the caller's; NULL: none */
     bool knee; /* no limit: the plan is the knee of the front (front.h) */
     double

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "plan/search/again.h"
 #include "plan/search/lines.h"
 #include "plan/search/settings_internal.h"
 #include "plugin/choices.h"
@@ -82,10 +83,12 @@ static double known_round(const struct settled *z, uint64_t first)
 static tsr_status put_plan(struct settled *z, uint64_t i, const struct tsr_plan_planned *bound,
                            bool own, bool *fits, struct tsr_err *err)
 {
-    struct tsr_plan_problem q = *z->p;
-    struct tsr_plan_planned a;
+    struct tsr_plan_problem     q = *z->p;
+    struct tsr_plan_planned     a;
+    const struct tsr_plan_again again = { bound->built, bound->solution, bound->part,
+                                          bound->bound };
     tsr_plan_settings_put(&q, &z->list[i]);
-    q.again = bound;
+    q.again = &again;
     q.o.time_limit = 0;
     q.lines = tsr_settled_lines(z, i, TSR_PLAN_LINES_ROUND);
     tsr_status st = tsr_search(&a, &q, z->solver, INFINITY, err);
