@@ -188,7 +188,7 @@ tsr_status tsr_settled_group(struct settled *z, uint64_t i, bool likely, struct 
             tsr_settled_keep(z, k, &q, known);
         }
     tsr_status st = TSR_OK;
-    if (tsr_plan_planned_has_plan(&a))
+    if (tsr_plan_planned_has_plan(&a) && a.built)
         st = place(z, first, known, own, &a, err);
     tsr_logf(TSR_LOG_DEBUG, "%llu at once, every k up to %u: at least %.6g ms, best %.6g ms",
              (unsigned long long)z->list[first].concurrency, z->list[first].most_k, known,
