@@ -30,7 +30,7 @@ struct tsr_plan_bounds {
     uint32_t                *used;     /* [n] lines of each */
     struct tsr_plan_bound_line *lines; /* [n][TSR_PLAN_BOUND_LINES] */
     struct tsr_plan_lines
-        *options; /* [n][2] of instances of a round, and of all rounds (lines.h); NULL: not kept */
+        *options; /* [n][TSR_PLAN_LINES_OF] of instances (lines.h); NULL: not kept */
     struct tsr_plan_solver *solver; /* for the solves that keep lines of options; owned */
     /* NULL, or gets every plan that a search finds, not only its best; q has setting i */
     tsr_status (*found)(void *ctx, uint64_t i, const struct tsr_plan_problem *q,

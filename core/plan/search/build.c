@@ -17,6 +17,11 @@ static uint64_t larger(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- units ---------------------------------------------------------------------- */
 
 /* Layers in runs of `together`; units with the same layers are one class.  unit_class of the whole
@@ -193,7 +198,7 @@ static tsr_status part_options(struct tsr_plan_built *b, const struct tsr_plan_b
                                bool alone, uint64_t first, uint64_t kinds, struct tsr_err *err)
 {
     uint64_t n = b->whole.n_options, left = n, slack = UINT64_MAX, *take, unit = least_unit(b);
-    bool    *done;
+    bool    *done, bound = b->p->work_k < b->p->most_k; /* takes no more than any option has */
     NEW(b, take, n);
     NEW(b, done, n);
     for (uint64_t k = first; k < first + kinds; k++)
@@ -209,8 +214,10 @@ static tsr_status part_options(struct tsr_plan_built *b, const struct tsr_plan_b
         for (uint64_t i = 0; i < n; i++) {
             if (done[i] || ends[i].embed + ends[i].head - least > slack)
                 continue;
-            sum.embed = larger(sum.embed, ends[i].embed);
-            sum.head = larger(sum.head, ends[i].head);
+            sum.embed =
+                bound && m ? smaller(sum.embed, ends[i].embed) : larger(sum.embed, ends[i].embed);
+            sum.head =
+                bound && m ? smaller(sum.head, ends[i].head) : larger(sum.head, ends[i].head);
             take[m++] = i;
             done[i] = true;
         }
@@ -317,6 +324,7 @@ tsr_status tsr_plan_build(struct tsr_plan_built **out, const struct tsr_plan_pro
     tsr_status st = tsr_plan_meshes_make(&b->meshes, p, s, err);
     if (st == TSR_OK)
         st = fill(b, err);
+    b->led = s->leads || s->firsts;
     b->leads = b->firsts = NULL; /* the space's */
     if (st != TSR_OK) {
         tsr_plan_built_destroy(b);

@@ -66,6 +66,7 @@ struct tsr_plan_built {
     bool                           codecs;              /* as the space has them */
     const bool                    *leads, *firsts;      /* likewise */
     bool                           nearest;             /* likewise */
+    bool                           led;                 /* it was built with leads or firsts */
     bool                  even;  /* whichever kind has the first stage, plans have as much memory */
     bool                  apart; /* the first and the last unit are classes of their own */
     bool                  places;      /* each candidate also with experts on the CPU */

@@ -82,12 +82,20 @@ static void of_layers(const struct tsr_plan_built *b, const uint64_t *all, uint6
     }
 }
 
-/* How many times its number a layer takes on a kind, at most. */
-static double ratio_of(const uint64_t *own, const uint64_t *layer, uint64_t n)
+/* Whether the numbers of kinds have to hold for an item: of a bound (problem.h) only for those that every plan may have. */
+static bool counts_item(const struct tsr_plan_built *b, uint64_t item)
+{
+    return b->items[item].k <= b->p->work_k;
+}
+
+/* How many times its number a layer takes on a kind, at most.  own, layer: [n / Q][Q]. */
+static double ratio_of(const struct tsr_plan_built *b, const uint64_t *own, const uint64_t *layer,
+                       uint64_t n)
 {
     double most = 1;
     for (uint64_t e = 0; e < n; e++)
-        most = fmax(most, own[e] ? (double)own[e] / (double)layer[e] : 1);
+        if (counts_item(b, e % b->whole.bits))
+            most = fmax(most, own[e] ? (double)own[e] / (double)layer[e] : 1);
     return most;
 }
 
@@ -113,13 +121,14 @@ tsr_status tsr_plan_build_bytes(struct tsr_plan_built *b, const uint32_t *counts
         kind->layer_bytes = own;
         kind->ratio = 1;
         if (b->leads && !b->leads[b->meshes.kinds[k].group]) {
-            kind->ratio = ratio_of(all + k * sc * q, layer, sc * q);
+            kind->ratio = ratio_of(b, all + k * sc * q, layer, sc * q);
             continue;
         }
         for (uint64_t l = 0; l < p->shape->layers; l++) {
             uint64_t c = p->shape->layer_class[l], more = 0;
             for (uint64_t i = 0; i < q; i++)
-                more = larger(more, above(all[(k * sc + c) * q + i], layer[c * q + i]));
+                if (counts_item(b, i))
+                    more = larger(more, above(all[(k * sc + c) * q + i], layer[c * q + i]));
             kind->capacity = tsr_capacity_left(kind->capacity, more);
         }
     }

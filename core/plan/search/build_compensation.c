@@ -29,7 +29,7 @@ tsr_status tsr_plan_build_compensation_work(const struct tsr_plan_built *b, uint
     struct tsr_plan_compensation c = { 0 };
     uint32_t                     k[TSR_PLAN_LINEARS], most = 0;
     for (uint32_t i = 0; i < b->p->o.n_k; i++)
-        if (b->p->o.k[i] <= b->p->most_k && b->p->o.k[i] > most)
+        if (b->p->o.k[i] <= b->p->work_k && b->p->o.k[i] > most)
             most = b->p->o.k[i];
     *bytes = 0;
     if (!most)

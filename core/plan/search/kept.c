@@ -18,13 +18,15 @@ tsr_status tsr_plan_kept_open(struct tsr_plan_bounds *b, const struct tsr_plan_p
     uint64_t n = b->n = tsr_plan_settings_of(p, b->list);
     b->used = tsr_new(n, sizeof *b->used);
     b->lines = tsr_new(n * TSR_PLAN_BOUND_LINES, sizeof *b->lines);
-    b->options = tsr_new(2 * n, sizeof *b->options);
+    b->options = tsr_new(n * TSR_PLAN_LINES_OF, sizeof *b->options);
     b->solver = tsr_new(1, sizeof *b->solver);
     if (!b->used || !b->lines || !b->options || !b->solver)
         return tsr_fail_nomem(err, n * TSR_PLAN_BOUND_LINES * sizeof *b->lines,
                               "bounds of settings");
-    for (uint64_t i = 0; i < 2 * n; i++) {
-        b->options[i].most = MOST_BYTES / (2 * n);
+    uint64_t k = p->o.n_k ? p->o.n_k : 1;
+    for (uint64_t i = 0; i < n * TSR_PLAN_LINES_OF; i++) {
+        bool group = i % TSR_PLAN_LINES_OF >= TSR_PLAN_LINES_GROUP; /* one for k settings */
+        b->options[i].most = MOST_BYTES / n / (k == 1 ? 2 : 4) * (group ? k : 1);
         b->options[i].solver = b->solver;
     }
     return TSR_OK;
@@ -32,7 +34,7 @@ tsr_status tsr_plan_kept_open(struct tsr_plan_bounds *b, const struct tsr_plan_p
 
 void tsr_plan_kept_close(struct tsr_plan_bounds *b)
 {
-    for (uint64_t i = 0; b->options && i < 2 * b->n; i++)
+    for (uint64_t i = 0; b->options && i < b->n * TSR_PLAN_LINES_OF; i++)
         tsr_plan_lines_free(&b->options[i]);
     if (b->solver)
         tsr_plan_solver_end(b->solver);
@@ -59,10 +61,11 @@ void tsr_plan_kept_take(struct tsr_plan_bounds *b, struct tsr_plan_bounds *from)
             b->used[i] = from->used[j];
             memcpy(b->lines + i * TSR_PLAN_BOUND_LINES, from->lines + j * TSR_PLAN_BOUND_LINES,
                    from->used[j] * sizeof *b->lines);
-            for (uint64_t k = 0; k < 2; k++) {
-                b->options[2 * i + k] = from->options[2 * j + k];
-                b->options[2 * i + k].solver = b->solver;
-                from->options[2 * j + k] = (struct tsr_plan_lines){ 0 };
+            for (uint64_t k = 0; k < TSR_PLAN_LINES_OF; k++) {
+                struct tsr_plan_lines *to = &b->options[i * TSR_PLAN_LINES_OF + k];
+                *to = from->options[j * TSR_PLAN_LINES_OF + k];
+                to->solver = b->solver;
+                from->options[j * TSR_PLAN_LINES_OF + k] = (struct tsr_plan_lines){ 0 };
             }
             break;
         }

@@ -16,6 +16,16 @@ struct tsr_plan_built;
 struct tsr_plan_solver;
 struct tsr_solver_solution;
 
+/* Those of a setting in tsr_plan_bounds.options: of a round and of all rounds; and of the bound of its group, where it is the first
+ * of one (settings_group.c). */
+enum tsr_plan_lines_of {
+    TSR_PLAN_LINES_ROUND,
+    TSR_PLAN_LINES_ALL,
+    TSR_PLAN_LINES_GROUP,
+    TSR_PLAN_LINES_GROUP_ALL,
+    TSR_PLAN_LINES_OF
+};
+
 /* What is known of the options of a setting's instances: those of the first part, of the second one and so on. */
 struct tsr_plan_lines {
     struct tsr_plan_bounds of; /* n 0: nothing yet; arrays are owned */

@@ -68,6 +68,7 @@ struct tsr_plan_codec {
                                           * layers; of two phases the larger; 0 where nothing is lost or known */
 };
 
+struct tsr_plan_again;
 struct tsr_plan_lines;
 
 struct tsr_plan_problem {
@@ -100,7 +101,9 @@ struct tsr_plan_problem {
         kv_types; /* bit i: a layer may have the cache o.kv[i], whatever others have; 0: work.kv of all */
     uint32_t *
         kv_of; /* [layers] types that a plan file says, also in memory; owned; NULL: no file does */
-    uint32_t most_k;        /* of o.k only these and smaller ones */
+    uint32_t most_k; /* of o.k only these and smaller ones */
+    uint32_t
+        work_k; /* whose work memory each stage reserves; below most_k instances are a bound, and no plan */
     uint32_t residual_bits; /* of compensation; assumed: the model has no residuals yet */
     bool     residual_assumed;
     uint32_t                        *
@@ -111,7 +114,9 @@ struct tsr_plan_problem {
     double                     ends_omega; /* what it costs; part of the limit */
     struct tsr_plan_lines
         *lines; /* what solves of its instances proved (lines.h); the caller's; NULL: not kept */
-    bool knee;  /* no limit: the plan is the knee of the front (front.h) */
+    const struct tsr_plan_again *
+        again; /* whose plan is checked, in place of a search (again.h); the caller's; NULL: none */
+    bool knee; /* no limit: the plan is the knee of the front (front.h) */
     double
         wire_omega; /* of indicators by KL: most that the least lossy codecs can cost; part of the limit
                      * of at_least, and reserved for solvers that do not know what codecs cost */

@@ -35,7 +35,7 @@ tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct t
     p->residual_assumed = true;
     for (uint32_t i = 0; i < p->o.n_k; i++)
         most = p->o.k[i] > most ? p->o.k[i] : most;
-    p->most_k = most;
+    p->most_k = p->work_k = most;
     if (!most)
         return TSR_OK;
     if (*p->shape->packed)

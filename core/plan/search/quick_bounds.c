@@ -100,7 +100,9 @@ tsr_status tsr_quick_rounds(struct tsr_quick *z, uint64_t i, struct tsr_err *err
            limit = tsr_quick_limit(z) * by;
     tsr_status st = tsr_settled_make_room(&q, &room, err);
     if (st == TSR_OK)
-        st = tsr_settled_rounds(&z->s, narrow, &q, limit, &least, err);
+        st = tsr_settled_all_rounds(&z->s, &q, limit,
+                                    tsr_settled_lines(&z->s, narrow, TSR_PLAN_LINES_ALL), &least,
+                                    err);
     if (st == TSR_OK)
         tsr_quick_note_wider(z, narrow, fmin(least, limit) / by);
     free(room);
@@ -189,7 +191,7 @@ tsr_status tsr_plan_floor_make(struct tsr_plan_floor *f, struct tsr_plan_problem
         for (uint64_t i = 0; i < z.s.n && st == TSR_OK && !tsr_quick_is_late(&z); i++) {
             struct tsr_plan_problem q = *p;
             tsr_plan_settings_put(&q, &z.s.list[i]);
-            tsr_quick_note(&z, i, tsr_settled_value_from(&q, tsr_settled_known(&z.s, i)));
+            tsr_quick_note(&z, i, tsr_settled_value_from(&q, tsr_settled_known_round(&z.s, i)));
             if (!tsr_quick_is_settled(&z, i))
                 st = tsr_quick_rounds(&z, i, err);
         }

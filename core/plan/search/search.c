@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/instance/objective.h"
+#include "plan/search/again.h"
 #include "plan/search/lines.h"
 
 #include <math.h>
@@ -160,13 +161,14 @@ static tsr_status solve_part(struct tsr_searching *z, struct tsr_plan_built *b, 
     inst->in.cutoff = fmin(z->cutoff, a->objective);
     inst->in.deadline_us = isfinite(left) ? (uint64_t)(left * 1e6) + 1 : 0;
     TSR_TRY(tsr_plan_solution_create(&s, inst, err));
-    tsr_status st = solve(z, b, part, w, s, err);
+    tsr_status st =
+        z->p->again ? tsr_plan_again(z->p->again, b, part, s, err) : solve(z, b, part, w, s, err);
     if (st != TSR_OK) {
         free(s);
         return st;
     }
-    a->solves++;
-    a->options += inst->in.n_options;
+    a->solves += !z->p->again;
+    a->options += z->p->again ? 0 : inst->in.n_options;
     tsr_logf(TSR_LOG_DEBUG, "part %llu: status %u, objective %.6g, bound %.6g, %llu options",
              (unsigned long long)part, s->status, s->objective, s->bound,
              (unsigned long long)inst->in.n_options);
@@ -227,7 +229,7 @@ static tsr_status solve_choice(struct tsr_searching *z, const struct tsr_plan_sp
     TSR_TRY(build(z, &space, &b, err));
     z->base = b;
     tsr_status st = tsr_search_set(z, &space, b, err);
-    if (st == TSR_OK && b->meshes.total > 1)
+    if (st == TSR_OK && b->meshes.total > 1 && !z->p->again)
         st = tsr_search_sides(z, &space, err);
     if (z->p->any && z->a->solution) /* the others are unknown */
         z->a->bound = -INFINITY;
@@ -325,7 +327,8 @@ static tsr_status run(struct tsr_searching *z, struct tsr_plan_width_choices *c,
     z->a->ignored = z->a->joint ? 0 : ignored(z->p);
     TSR_TRY(z->a->joint ? solve_choice(z, &all, err) : one_by_one(z, c, err));
     conclude(z);
-    if (!z->a->solution || z->p->whole) /* what is wanted is a bound */
+    bool bound = z->p->whole || z->p->work_k < z->p->most_k;
+    if (!z->a->solution || bound) /* that is what is wanted */
         return TSR_OK;
     TSR_TRY(tsr_plan_outcome_of(&z->a->outcome, z->a->built, z->a->part, z->a->solution, err));
     if (over(z->p, &z->a->outcome))

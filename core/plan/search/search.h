@@ -125,7 +125,7 @@ struct tsr_plan_planned {
 };
 
 /* cutoff: only better plans matter; INFINITY: all.  With p->whole it is of all rounds, like the answer's bound, and the answer has
- * no outcome.  TSR_OK with a status in the answer, which is freed whatever is returned; TSR_E_UNSUPPORTED for a solver that lacks a part.  [setup] */
+ * no outcome, nor with less work memory than most_k needs.  TSR_OK with a status in the answer, which is freed whatever is returned; TSR_E_UNSUPPORTED for a solver that lacks a part.  [setup] */
 tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                       const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err);
 void       tsr_plan_planned_free(struct tsr_plan_planned *a); /* zeroed or filled */

@@ -79,7 +79,7 @@ static tsr_status solve_nearest(struct tsr_searching *z, const struct tsr_plan_s
         w.of[i] = -INFINITY;
     if (st == TSR_OK)
         st = tsr_search_parts(z, b, &w, err);
-    if (st == TSR_OK && b->even && is_closed(z, &w))
+    if (st == TSR_OK && ((b->even && is_closed(z, &w)) || z->p->again))
         z->a->bound = fmin(z->a->bound, w.bound);
     else if (st == TSR_OK)
         st = solve_nodes(z, space, b, &w, node, n, firsts, err);

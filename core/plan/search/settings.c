@@ -70,9 +70,10 @@ tsr_status tsr_settled_few(struct settled *z, struct tsr_err *err)
         int64_t                *room;
         double                  left = (z->end - tsr_now_s()) / 4;
         bool                    narrow = z->list[i].types || z->list[i].kv == last->kv;
-        if (z->list[i].concurrency != last->concurrency || !narrow || left <= 0)
+        if (z->list[i].concurrency != last->concurrency || !narrow || left <= 0 ||
+            tsr_settled_first(z, i) != i)
             continue;
-        tsr_plan_settings_put(&q, &z->list[i]);
+        tsr_settled_put_group(z, i, &q);
         q.kv_omega = 0;
         q.o.time_limit = isfinite(left) ? left : 0;
         q.o.gap = fmax(q.o.gap, COARSE_GAP);
@@ -80,8 +81,9 @@ tsr_status tsr_settled_few(struct settled *z, struct tsr_err *err)
         if (st != TSR_OK)
             break;
         st = tsr_settled_one(z, i, &q, INFINITY, &a, err);
-        if (st == TSR_OK && tsr_plan_planned_has_plan(&a))
-            z->free[i] = a.bound;
+        for (uint64_t k = i; k < z->n && st == TSR_OK && tsr_plan_planned_has_plan(&a); k++)
+            if (tsr_settled_first(z, k) == i)
+                z->free[k] = a.bound;
         tsr_plan_planned_free(&a);
         free(room);
     }
@@ -106,6 +108,19 @@ void tsr_settled_conclude(struct settled *z, struct tsr_plan_planned *last)
     b->status = b->objective - b->bound <= gap ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE;
 }
 
+/* What is said where there is no plan is of the setting that needs least memory, though bounds of groups tell it before. */
+static tsr_status least_memory(struct settled *z, struct tsr_plan_planned *last,
+                               struct tsr_err *err)
+{
+    struct tsr_plan_problem q = *z->p;
+    double                  left = z->end - tsr_now_s();
+    if (!z->groups || left <= 0)
+        return TSR_OK;
+    tsr_plan_settings_put(&q, &z->list[z->n - 1]);
+    q.o.time_limit = isfinite(left) ? left : 0;
+    return tsr_settled_one(z, z->n - 1, &q, INFINITY, last, err);
+}
+
 /* The best coarse plan's setting is searched first; it is a tight limit for the others. */
 static tsr_status search(struct settled *z, struct tsr_err *err)
 {
@@ -118,6 +133,8 @@ static tsr_status search(struct settled *z, struct tsr_err *err)
     for (uint64_t i = 0; i < z->n && st == TSR_OK; i++)
         if (i != first)
             st = tsr_settled_search(z, i, false, &last, err);
+    if (st == TSR_OK && z->at == z->n && last.status == TSR_SOLVED_UNKNOWN)
+        st = least_memory(z, &last, err);
     if (st == TSR_OK)
         tsr_settled_conclude(z, &last);
     tsr_plan_planned_put_back(&last);
@@ -158,10 +175,13 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
         st = tsr_search(a, p, solver, INFINITY, err);
         put_most(p, a);
     } else if (n) {
-        st = search(&z, err);
+        st = tsr_settled_groups_open(&z, err);
+        if (st == TSR_OK)
+            st = search(&z, err);
     }
     a->settings = n;
     a->seconds = tsr_now_s() - start;
+    free(z.groups);
     free(least);
     free(list);
     return st;
@@ -204,9 +224,9 @@ tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_
                          .bound = INFINITY,
                          .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY,
                          .shared = shared };
-    tsr_status     st = TSR_OK;
     for (uint64_t i = 0; i < 2 * all; i++)
         least[i] = -INFINITY;
+    tsr_status st = tsr_settled_groups_open(&z, err);
     for (uint64_t i = 0; i < n && st == TSR_OK; i++)
         st = tsr_settled_search(&z, order[i], i == 0, &last, err);
     if (st == TSR_OK && z.at < all)
@@ -216,6 +236,7 @@ tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_
     a->settings = n;
     a->seconds = tsr_now_s() - start;
     tsr_plan_planned_put_back(&last);
+    free(z.groups);
     free(least);
     return st;
 }

@@ -1,8 +1,17 @@
-/* plan/search/settings_internal.h - between settings.c, settings_one.c and settings_quick.c. */
+/* plan/search/settings_internal.h - between settings.c, settings_one.c, settings_group.c and settings_quick.c. */
 #ifndef TSR_PLAN_SEARCH_SETTINGS_INTERNAL_H
 #define TSR_PLAN_SEARCH_SETTINGS_INTERNAL_H
 
 #include "plan/search/settings.h"
+
+/* What is known of a setting by its group (settings_group.c). */
+struct settled_member {
+    bool     asked;    /* the bound of the group was searched */
+    bool     done;     /* the setting was searched, or the best plan of the group is one of it */
+    uint64_t next;     /* the setting of the group to search first */
+    double   at_least; /* the value of its plans; 0: nothing is known */
+    double   round;    /* a bound of one round of the group, which the first setting of it has */
+};
 
 /* A search of several settings. */
 struct settled {
@@ -18,24 +27,43 @@ struct settled {
     double                  bound;  /* over all settings */
     double                  end;    /* of the time; INFINITY: none */
     struct tsr_plan_bounds *shared; /* what searches with other limits proved; NULL: none */
+    struct settled_member  *groups; /* [n] owned; NULL: each setting is searched by itself */
 };
 
 /* Time of a plan for the whole batch, with what it costs in quality by theta.  [any] */
 double tsr_settled_value(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a);
-/* The longest round that a plan of this value, or less, can have; the least value of a plan whose round takes this time, or
- * more.  [any] */
+/* The longest round that a plan of this value, or less, can have.  [any] */
 double tsr_settled_round(const struct tsr_plan_problem *p, double value);
+/* The least value of a plan whose round takes this time, or more.  [any] */
 double tsr_settled_value_from(const struct tsr_plan_problem *p, double round);
-/* The greatest known bound of a round of setting i: a round of fewer requests in the same chunks takes no longer, nor
- * does one with a narrower cache, if that is not charged to the limit on omega.  [any] */
-double tsr_settled_known(const struct settled *z, uint64_t i);
+/* What is known of setting i's value, by other settings too: at least that.  q is the problem with the setting.  [any] */
+double tsr_settled_known(const struct settled *z, uint64_t i, const struct tsr_plan_problem *q);
+/* Keeps that setting i of q is at least `value`, where z->shared is there.  [any] */
+void tsr_settled_keep(const struct settled *z, uint64_t i, const struct tsr_plan_problem *q,
+                      double value);
+/* The lines of a setting's instances; NULL: not kept.  [any] */
+struct tsr_plan_lines *tsr_settled_lines(const struct settled *z, uint64_t i, unsigned of);
+/* A bound of the time of all rounds of q that is at least `limit`, or where it stops being one: a first plan below that ends
+ * the search. -INFINITY: none is known.  [setup] */
+tsr_status tsr_settled_all_rounds(struct settled *z, const struct tsr_plan_problem *q, double limit,
+                                  struct tsr_plan_lines *lines, double *least, struct tsr_err *err);
 /* Searches q, which is the problem with setting i; plans that are not below `limit` do not matter.  [setup] */
 tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_problem *q, double limit,
                            struct tsr_plan_planned *a, struct tsr_err *err);
-/* A bound of the value of all rounds of setting i, with which q is, that is at least `limit`, or where it stops being one: a first
- * plan below that ends the search.  -INFINITY: none is known.  [setup] */
-tsr_status tsr_settled_rounds(struct settled *z, uint64_t i, const struct tsr_plan_problem *q,
-                              double limit, double *least, struct tsr_err *err);
+/* Opens z->groups where some settings differ in the most k alone and the solver gets whole problems; freed by the caller.
+ * [any] */
+tsr_status tsr_settled_groups_open(struct settled *z, struct tsr_err *err);
+/* The first setting of i's group; i itself without groups.  [any] */
+uint64_t tsr_settled_first(const struct settled *z, uint64_t i);
+/* The one of the smallest k, likewise.  [any] */
+uint64_t tsr_settled_last(const struct settled *z, uint64_t i);
+/* Puts the bound of i's group into q: what each of its settings allows, q allows too.  [any] */
+void tsr_settled_put_group(const struct settled *z, uint64_t i, struct tsr_plan_problem *q);
+/* Once for each group: its bound, and its plan where that is one of a setting.  likely: as below.  [setup] */
+tsr_status tsr_settled_group(struct settled *z, uint64_t i, bool likely, struct tsr_err *err);
+/* The greatest known bound of a round of setting i: a round of fewer requests in the same chunks takes no longer, nor
+ * does one with a narrower cache, if that is not charged to the limit on omega.  [any] */
+double tsr_settled_known_round(const struct settled *z, uint64_t i);
 /* Quick plans with layers in few runs: first the number of requests, with the cache and the chunk that need least memory; then
  * these for the best one.  [setup] */
 tsr_status tsr_settled_coarse(struct settled *z, struct tsr_err *err);

@@ -171,7 +171,7 @@ void tsr_plan_settings_put(struct tsr_plan_problem *p, const struct tsr_plan_set
     p->work.chunk = s->chunk;
     p->work.kv = s->kv;
     p->kv_types = s->types;
-    p->most_k = s->most_k;
+    p->most_k = p->work_k = s->most_k;
     tsr_plan_problem_put_end(p, s->end);
     /* a type that the workload names is part of the work and costs nothing, but where its KL is known */
     bool counts = p->o.free_kv || p->o.n_kv || p->quality.kl.on;

@@ -12,6 +12,7 @@
 
 #define UNASKED   0.01 /* by so much what nobody asked for must be faster: a narrow cache, a chunk */
 #define ANY_GAP   0.5  /* of a search for any plan below a limit */
+#define EQUAL     1e-9 /* of a limit: a group's bound that is as far below it reaches it */
 #define KV_NARROW TSR_I8
 
 double tsr_plan_settings_burden(const struct tsr_plan_problem *p, uint32_t kv, uint64_t chunk)
@@ -23,6 +24,11 @@ double tsr_plan_settings_burden(const struct tsr_plan_problem *p, uint32_t kv, u
 static double burden(const struct tsr_plan_problem *p)
 {
     return tsr_plan_settings_burden(p, p->work.kv, p->work.chunk);
+}
+
+static double slope_of(const struct tsr_plan_problem *q)
+{
+    return q->o.theta * burden(q);
 }
 
 double tsr_settled_value(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
@@ -65,13 +71,19 @@ tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_proble
              "%.3g s",
              (unsigned long long)z->list[i].concurrency, (unsigned long long)z->list[i].chunk,
              tsr_plugin_kv_name(z->list[i].kv), a->status,
-             tsr_plan_planned_has_plan(a) ? tsr_settled_value(q, a) : (double)INFINITY,
+             a->outcome.n_stages ? tsr_settled_value(q, a) : (double)INFINITY,
              tsr_settled_value_from(q, a->bound), a->seconds);
     return TSR_OK;
 }
 
-tsr_status tsr_settled_rounds(struct settled *z, uint64_t i, const struct tsr_plan_problem *of,
-                              double limit, double *least, struct tsr_err *err)
+struct tsr_plan_lines *tsr_settled_lines(const struct settled *z, uint64_t i, unsigned of)
+{
+    return z->shared && z->shared->options ? &z->shared->options[i * TSR_PLAN_LINES_OF + of] : NULL;
+}
+
+tsr_status tsr_settled_all_rounds(struct settled *z, const struct tsr_plan_problem *of,
+                                  double limit, struct tsr_plan_lines *lines, double *least,
+                                  struct tsr_err *err)
 {
     struct tsr_plan_problem     q = *of;
     struct tsr_plan_planned     a;
@@ -84,7 +96,7 @@ tsr_status tsr_settled_rounds(struct settled *z, uint64_t i, const struct tsr_pl
         !(cutoff > 0))
         return TSR_OK;
     q.whole = true;
-    q.lines = z->shared && z->shared->options ? &z->shared->options[2 * i + 1] : NULL;
+    q.lines = lines;
     q.o.gap = fmax(q.o.gap, ANY_GAP);
     tsr_status st = tsr_search(&a, &q, z->solver, cutoff, err);
     z->best->choices += a.choices;
@@ -93,7 +105,7 @@ tsr_status tsr_settled_rounds(struct settled *z, uint64_t i, const struct tsr_pl
     if (st == TSR_OK)
         *least = (a.bound + ends) * burden(&q);
     tsr_logf(TSR_LOG_DEBUG, "%llu at once, all rounds: status %u, at least %.6g ms, %.3g s",
-             (unsigned long long)z->list[i].concurrency, a.status, *least, a.seconds);
+             (unsigned long long)q.memory.batch, a.status, *least, a.seconds);
     tsr_plan_planned_put_back(&a);
     return st;
 }
@@ -178,7 +190,7 @@ bool tsr_settled_is_narrower(const struct tsr_plan_problem *p, uint32_t a, uint3
     return tsr_plugin_kv_bits(a) <= tsr_plugin_kv_bits(b) && !has_backends(p->cluster);
 }
 
-double tsr_settled_known(const struct settled *z, uint64_t i)
+double tsr_settled_known_round(const struct settled *z, uint64_t i)
 {
     const struct tsr_plan_setting *s = &z->list[i], *t = z->list;
     double                         bound = -INFINITY;
@@ -194,47 +206,64 @@ double tsr_settled_known(const struct settled *z, uint64_t i)
     return bound;
 }
 
-tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
-                              struct tsr_plan_planned *last, struct tsr_err *err)
+double tsr_settled_known(const struct settled *z, uint64_t i, const struct tsr_plan_problem *q)
+{
+    double known = tsr_settled_value_from(q, tsr_settled_known_round(z, i));
+    if (z->shared)
+        known = fmax(known, tsr_plan_bounds_get(z->shared, i, q->max_omega, slope_of(q)));
+    return z->groups ? fmax(known, z->groups[i].at_least) : known;
+}
+
+void tsr_settled_keep(const struct settled *z, uint64_t i, const struct tsr_plan_problem *q,
+                      double value)
+{
+    if (z->shared)
+        tsr_plan_bounds_put(z->shared, i, q->max_omega, slope_of(q), value);
+}
+
+/* By itself, whatever is known of its group. */
+static tsr_status search_member(struct settled *z, uint64_t i, bool likely,
+                                struct tsr_plan_planned *last, struct tsr_err *err)
 {
     struct tsr_plan_problem q = *z->p;
     double                  left = z->end - tsr_now_s();
     bool                    own = z->at == i;
     double                  limit = z->value * (own ? 1 + 1e-6 : 1 - z->p->o.gap);
+    if (z->groups && z->groups[i].done)
+        return TSR_OK;
     tsr_plan_settings_put(&q, &z->list[i]);
-    double known = tsr_settled_value_from(&q, tsr_settled_known(z, i)),
-           slope = q.o.theta * burden(&q);
-    if (z->shared) {
-        double before = tsr_plan_bounds_get(z->shared, i, q.max_omega, slope);
-        if (known >= limit &&
-            known > before) /* of another setting: a next search has only this one's */
-            tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, known);
-        known = fmax(known, before);
-    }
-    if (known >= limit) {
+    double known = tsr_settled_known(z, i, &q);
+    /* of another setting: a next search has only this one's */
+    if (z->shared && known >= limit &&
+        known > tsr_plan_bounds_get(z->shared, i, q.max_omega, slope_of(&q)))
+        tsr_settled_keep(z, i, &q, known);
+    if (known >= limit * (1 - (z->groups ? EQUAL : 0))) {
         z->bound = fmin(z->bound, known);
         return TSR_OK;
     }
     if (left <= 0) {
-        z->bound = -INFINITY;
+        z->bound = z->groups ? fmin(z->bound, known) : -INFINITY;
         return TSR_OK;
     }
     q.o.time_limit = isfinite(left) ? left : 0;
-    if (!own && !likely)
-        TSR_TRY(tsr_settled_rounds(z, i, &q, limit, &known, err));
-    if (z->shared)
-        tsr_plan_bounds_put(z->shared, i, q.max_omega, slope, known);
+    if (!own && !likely) {
+        double least;
+        TSR_TRY(tsr_settled_all_rounds(z, &q, limit, tsr_settled_lines(z, i, TSR_PLAN_LINES_ALL),
+                                       &least, err));
+        known = fmax(known, least);
+        tsr_settled_keep(z, i, &q, least);
+    }
     if (known >= limit) {
         z->bound = fmin(z->bound, known);
         return TSR_OK;
     }
     tsr_plan_planned_put_back(last);
-    q.lines = z->shared && z->shared->options ? &z->shared->options[2 * i] : NULL;
+    q.lines = tsr_settled_lines(z, i, TSR_PLAN_LINES_ROUND);
     TSR_TRY(tsr_settled_one(z, i, &q, limit, last, err));
+    if (z->groups)
+        z->groups[i].done = true;
     z->least[i] = last->status == TSR_SOLVED_INFEASIBLE ? INFINITY : last->bound;
-    if (z->shared)
-        tsr_plan_bounds_put(z->shared, i, q.max_omega, slope,
-                            tsr_settled_value_from(&q, z->least[i]));
+    tsr_settled_keep(z, i, &q, tsr_settled_value_from(&q, z->least[i]));
     if (!tsr_plan_planned_has_plan(last)) {
         z->bound = fmin(z->bound, tsr_settled_value_from(&q, z->least[i]));
         return TSR_OK;
@@ -246,4 +275,19 @@ tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
     if (own || value < z->value)
         tsr_settled_take(z, i, last, value);
     return TSR_OK;
+}
+
+tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
+                              struct tsr_plan_planned *last, struct tsr_err *err)
+{
+    if (!z->groups)
+        return search_member(z, i, likely, last, err);
+    if (likely) /* soon told, and often as good: then the group's bound only has to prove it */
+        TSR_TRY(search_member(z, tsr_settled_last(z, i), likely, last, err));
+    TSR_TRY(tsr_settled_group(z, i, likely, err));
+    uint64_t next = z->groups[i].next;
+    if (next == i)
+        return search_member(z, i, likely, last, err);
+    TSR_TRY(search_member(z, next, likely, last, err));
+    return search_member(z, i, false, last, err);
 }

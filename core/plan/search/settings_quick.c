@@ -153,7 +153,7 @@ static tsr_status others(struct tsr_quick *z, struct tsr_err *err)
             continue;
         tsr_plan_settings_put(&q, &z->s.list[i]);
         tsr_quick_note(z, i,
-                       fmin(tsr_settled_value_from(&q, tsr_settled_known(&z->s, i)),
+                       fmin(tsr_settled_value_from(&q, tsr_settled_known_round(&z->s, i)),
                             tsr_quick_limit(z)));
         if (!tsr_quick_is_settled(z, i))
             TSR_TRY(tsr_quick_rounds(z, i, err));
