@@ -31,20 +31,18 @@ static double draw(uint64_t problem, uint64_t number)
     return tsr_uniform(seed, problem, number);
 }
 
-/* Nodes of one or two types; memory from too little for the model to enough for all requests.  Where nodes have two devices it
- * is enough: a search over widths counts what two ranks store twice for all layers, also for those of other stages
- * (build_bytes.c), so where some hundred bytes are left, one width alone may have a better plan. */
+/* Nodes of one or two types; memory from too little for the model to enough for all requests. */
 static void draw_problem(struct drawn *d, uint64_t i)
 {
     char   name[2][16];
     size_t at;
-    bool   two = draw(i, 0) < 0.8, wide = draw(i, 20) < 0.3;
+    bool   two = draw(i, 0) < 0.8, wide = draw(i, 20) < 0.4;
     *d = (struct drawn){ .nodes = 2 + (uint64_t)(draw(i, 1) * 3),
                          .batch = 2 + (uint64_t)(draw(i, 2) * (MOST - 1)),
                          .o = usual() };
     for (unsigned t = 0; t < 2; t++) {
         (void)snprintf(name[t], sizeof name[t], "type%u", t);
-        profile(name[t], (wide ? 800 : 200) + (unsigned)(draw(i, 3 + t) * 800),
+        profile(name[t], 200 + (unsigned)(draw(i, 3 + t) * 800),
                 40 + (unsigned)(draw(i, 5 + t) * 160));
     }
     at = (size_t)snprintf(d->cluster, sizeof d->cluster, "version: 1\nnodes:\n");
