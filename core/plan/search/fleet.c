@@ -14,6 +14,7 @@
 #define PARTS         256u  /* default number of shares of the batch */
 #define MOST_PARTS    4096u /* limit of replicas.h */
 #define PART_OF_TIME  20    /* of the time limit, for the search of a group at most */
+#define ALL_WIDTHS    8u    /* up to so many nodes each copy has its own widths */
 #define LEAST_SECONDS 0.05  /* for the search of a group */
 
 struct fleet {
@@ -342,7 +343,7 @@ tsr_status tsr_plan_fleet_plan(struct tsr_plan_fleet *f, const struct tsr_plan_p
                                           .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
     *f = (struct tsr_plan_fleet){ 0 };
     tsr_status st = prepare(&z, o, &problem, err);
-    if (st == TSR_OK && !o->open)
+    if (st == TSR_OK && !o->open && p->cluster->n_nodes > ALL_WIDTHS)
         st = choose_widths(&z, &problem, err);
     if (st == TSR_OK) {
         st = tsr_plan_replicas_plan(&r, &problem, &e.err);

@@ -3,8 +3,8 @@
  *
  *   cluster --identical nodes--> types --replicas.h--> groups --search.h--> a plan of each kind
  *
- * Nodes of a type have one choice of tensor-parallel widths, the best for them with an even share, and
- * decode micro-batches are the parts of 1, 2, 4 ... The bound is over all groups of up to max_nodes nodes
+ * Above 8 nodes, those of a type have one choice of tensor-parallel widths, the best for them with an even share. Decode
+ * micro-batches are the parts of 1, 2, 4 ... The bound is over all groups of up to max_nodes nodes
  * at these, and over all splits into multiples of the unit. With `open`, for few nodes, a copy has all choices of one
  * pipeline, and the bound is over these.
  */
