@@ -78,6 +78,11 @@ priced() { # JOB
     done
 }
 priced slow
+# the same through the step of a job
+(cd "$WORK" && "$TESSERA" run slow.yaml -q --out ran >/dev/null 2>"$WORK/err") || true
+for i in "" -2; do
+    ok "the step writes plan$i" cmp -s <(grep -v seconds "$WORK/slow-plan$i.yaml") <(grep -v seconds "$WORK/ran/plan$i.yaml")
+done
 # more requests than memory holds: each copy has as many at once as are best for it
 job many unlike 64
 run plan many.yaml -o many-plan.yaml --json
