@@ -63,6 +63,13 @@ static void note(struct searching *z, uint64_t copies, const struct tsr_plan_pla
                                      .omega = plan ? a->outcome.omega : (double)NAN };
 }
 
+/* No plan is in time; that of the search is too slow. */
+static void drop(struct tsr_plan_planned *a)
+{
+    tsr_plan_planned_free(a);
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
+}
+
 /* What a search proved: least value of a plan with so many copies. */
 static void prove(struct searching *z, const struct tsr_plan_problem *p,
                   const struct tsr_plan_planned *a)
@@ -158,7 +165,7 @@ static tsr_status search_copy(struct searching *z, struct copy *c, struct tsr_pl
     p->knee = knee;
     *late = st == TSR_E_INFEASIBLE && z->pl->at_most_ms > 0 && !only;
     if (*late)
-        tsr_plan_planned_free(a);
+        drop(a);
     else if (st != TSR_OK)
         return tsr_err_copy(err, st, &e.err);
     else
@@ -202,7 +209,7 @@ static tsr_status whole(struct searching *z, bool *late, struct tsr_errbuf *e)
     p->o.time_limit = seconds;
     *late = st == TSR_E_INFEASIBLE && z->pl->at_most_ms > 0;
     if (*late)
-        tsr_plan_planned_free(z->best);
+        drop(z->best);
     else if (st != TSR_OK)
         return st;
     else

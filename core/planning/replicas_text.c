@@ -105,8 +105,8 @@ static void said_groups(const char *state, char *text, size_t at)
     static const char *const said[][2] = {
         { "not faster", "no groups of whole nodes with other shares are faster" },
         { "not settled", "time ran out before groups of whole nodes were settled" },
-        { "left out",
-          "groups of whole nodes with other shares are left out, as the job needs one plan" },
+        { "left out", "groups of whole nodes with other shares are left out: a later step takes "
+                      "one plan, or at_most has a time" },
     };
     for (size_t i = 0; i < sizeof said / sizeof *said && at < TSR_TABLE_SENTENCE - 80; i++)
         if (strcmp(state, said[i][0]) == 0)

@@ -29,6 +29,7 @@ nodes:
 network: {bandwidth: 1 MB/s, latency: 1 ms}
 CLUSTER
 sed 's/profile: new/profile: lean/' "$WORK/clusters/unlike.yaml" >"$WORK/clusters/lean.yaml"
+sed 's/network: .*/network: {bandwidth: 100 GB\/s, latency: 1 us}/; s/20 MB/100 GB/; s/200 us/1 us/' "$WORK/clusters/unlike.yaml" >"$WORK/clusters/fast.yaml"
 job() { # NAME CLUSTER BATCH KEYS
     cat >"$WORK/$1.yaml" <<JOB
 version: 1
@@ -65,6 +66,16 @@ run plan alone.yaml -o alone-plan.yaml --json
 ok "where one node is too small: equal parts of the other, and no groups of nodes are faster" json '.plan.status == "optimal" and .replicas.count == 2 and
     .replicas.groups == "not faster"' "$WORK/out"
 
+# the least omega within a time that only one number of copies keeps to
+run plan alone.yaml -o alone-plan.yaml --json --set plan.at_most.latency_s=0.1
+ok "a time that one pipeline does not keep to, got $rc" json '.plan.latency_ms <= 100 and .replicas.count == 2 and
+    .replicas.groups == "left out" and [.replicas.tried[] | .latency_ms == null] == [true, false]' "$WORK/out"
+job quick fast 2
+run plan quick.yaml -o quick-plan.yaml --json --set plan.at_most.latency_s=0.02
+ok "a time that two copies do not keep to, got $rc" json '.plan.latency_ms <= 20 and .replicas.count == 1 and
+    [.replicas.tried[] | .latency_ms == null] == [false, true]' "$WORK/out"
+fails "a time that none keeps to" 3 '' plan alone.yaml --set plan.at_most.latency_s=0.001
+
 # ---- the files are priced as planned
 priced() { # JOB
     local i file
@@ -99,7 +110,7 @@ run plan followed.yaml -o followed-plan.yaml --json
 ok "later steps run by one file, so its copies are alike" json --slurpfile best "$WORK/slow.json" '.replicas.groups == "left out" and
     .plan.latency_ms == ([$best[0].fleet.tried[].latency_ms] | min)' "$WORK/out"
 run plan followed.yaml -o followed-plan.yaml
-ok "the table says so" bash -c "tr -s '\n ' ' ' <'$WORK/out' | grep -q 'left out, as the job needs one plan'"
+ok "the table says so" bash -c "tr -s '\n ' ' ' <'$WORK/out' | grep -q 'are left out: a later step takes one plan'"
 
 # ---- they run: each copy its share of the requests, with the answers of one process and the memory of the plan
 texts=('It was the best of times,' 'The President said that' 'Once upon a time' 'In the beginning' 'The house on the hill' 'She said' 'A long way from' 'Nobody knew')
