@@ -155,7 +155,7 @@ static double best_way(double (*cost)[MOST + 1], uint64_t set, uint64_t left)
 static double all_ways(const struct drawn *d)
 {
     struct tsr_planning pl;
-    double              cost[1 << NODES][MOST + 1];
+    double              cost[1 << NODES][MOST + 1] = { { 0 } };
     open_planning(&pl, d, 1);
     for (uint64_t s = 1; s < UINT64_C(1) << d->nodes; s++)
         for (uint64_t u = 1; u <= d->batch; u++)
