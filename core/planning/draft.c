@@ -83,6 +83,25 @@ tsr_status tsr_planning_drafts(struct tsr_planning *pl, const struct tsr_pipelin
     return TSR_OK;
 }
 
+bool tsr_planning_followed(const struct tsr_pipeline_job       *job,
+                           const struct tsr_planning_plan_keys *k)
+{
+    const struct tsr_pipeline_job_state *s = job->state;
+    uint64_t                             at = 0;
+    bool                                 followed = tsr_planning_verifies(k);
+    while (at < s->n && s->steps[at].opts != k)
+        at++;
+    for (uint64_t i = at + 1; i < s->n; i++) {
+        const struct tsr_pipeline_job_step *step = &s->steps[i];
+        const char                         *plan = text_of(step->node, "plan", "");
+        bool runs = strcmp(step->step->name, "run") == 0 || strcmp(step->step->name, "serve") == 0;
+        if (*plan ? strcmp(plan, k->to) == 0
+                  : runs && step->planned && step->planned->opts == (const void *)k)
+            followed = true;
+    }
+    return followed;
+}
+
 void tsr_planning_drafts_free(struct tsr_planning *pl)
 {
     for (uint64_t i = 0; i < pl->n_drafts; i++)

@@ -86,8 +86,8 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
     TSR_OPTION_INT(struct tsr_planning_plan_keys, decode_mb, 0, 0, 1 << 30, "requests", \
                    "Decode micro-batch; 0: the best of the even shares."), \
     TSR_OPTION_STRING(struct tsr_planning_plan_keys, replicas, "1", \
-                      "Replicas of the model on equal parts of the devices, each with a share of the batch: their number, or " \
-                      "auto, as many as are fastest."), \
+                      "Replicas of the model on equal parts of the devices, each with a share of the batch: their number. auto: " \
+                      "as many as are fastest, also on groups of whole nodes with shares that fit their speed."), \
     TSR_OPTION_INT(struct tsr_planning_plan_keys, copy_nodes, 0, 0, 4, "nodes", \
                    "Replicas of the model, each on at most so many nodes with a share of the batch. " \
                    "0: one replica, or replicas on up to 2 nodes if there are more than 8 nodes."), \

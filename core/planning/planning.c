@@ -208,6 +208,8 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     }
     TSR_TRY(tsr_planning_drafts(pl, job, k, err));
     TSR_TRY(read_cluster(pl, job, node, d, err));
+    pl->share_unit = (uint64_t)k->share_unit;
+    pl->followed = tsr_planning_followed(job, k);
     tsr_planning_replicas_read(pl, k, node, d);
     TSR_TRY(read_work(pl, job, d, err));
     TSR_TRY(read_quality(pl, job, k, d, err));
@@ -276,6 +278,7 @@ void tsr_planning_close(struct tsr_planning *pl)
     if (pl->kept)
         tsr_plan_kept_close(pl->kept);
     free(pl->kept);
+    tsr_plan_fleet_free(&pl->fleet);
     if (pl->part) {
         tsr_plan_share_close(&pl->problem, pl->part);
         pl->problem = pl->whole;

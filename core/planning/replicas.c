@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST 1024
+#define MOST        1024
+#define PARTS_UNTIL 0.75 /* of the time, where groups of nodes are searched after equal parts */
 
 void tsr_planning_replicas_read(struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
                                 const struct tsr_config_node *node, struct tsr_diag *d)
@@ -53,14 +54,6 @@ struct searching {
     double                   end;          /* of the time; INFINITY: none */
 };
 
-/* Time of the batch, with what a plan costs in quality by theta. */
-static double value_of(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
-{
-    if (p->o.objective == TSR_OBJECTIVE_PAPER)
-        return a->objective * tsr_plan_problem_rounds(p);
-    return a->outcome.latency_ms + p->o.theta * a->outcome.omega;
-}
-
 static void note(struct searching *z, uint64_t copies, const struct tsr_plan_planned *a)
 {
     bool plan = tsr_plan_planned_has_plan(a);
@@ -70,14 +63,18 @@ static void note(struct searching *z, uint64_t copies, const struct tsr_plan_pla
                                      .omega = plan ? a->outcome.omega : (double)NAN };
 }
 
+/* No plan is in time; that of the search is too slow. */
+static void drop(struct tsr_plan_planned *a)
+{
+    tsr_plan_planned_free(a);
+    *a = (struct tsr_plan_planned){ .status = TSR_SOLVED_UNKNOWN };
+}
+
 /* What a search proved: least value of a plan with so many copies. */
 static void prove(struct searching *z, const struct tsr_plan_problem *p,
                   const struct tsr_plan_planned *a)
 {
-    double bound = a->status == TSR_SOLVED_INFEASIBLE ? INFINITY : 0;
-    if (tsr_plan_planned_has_plan(a) && a->objective > 0)
-        bound = value_of(p, a) * fmin(fmax(a->bound / a->objective, 0), 1);
-    z->bound = fmin(z->bound, bound);
+    z->bound = fmin(z->bound, tsr_plan_share_bound(p, a));
     z->settled =
         z->settled && (a->status == TSR_SOLVED_OPTIMAL || a->status == TSR_SOLVED_INFEASIBLE);
 }
@@ -168,7 +165,7 @@ static tsr_status search_copy(struct searching *z, struct copy *c, struct tsr_pl
     p->knee = knee;
     *late = st == TSR_E_INFEASIBLE && z->pl->at_most_ms > 0 && !only;
     if (*late)
-        tsr_plan_planned_free(a);
+        drop(a);
     else if (st != TSR_OK)
         return tsr_err_copy(err, st, &e.err);
     else
@@ -187,7 +184,8 @@ static tsr_status several(struct searching *z, uint64_t copies, bool only, struc
     tsr_status st = search_copy(z, &c, &a, only, &late, err);
     if (st == TSR_OK) {
         bool   plan = tsr_plan_planned_has_plan(&a);
-        double value = plan ? value_of(&c.share, &a) : INFINITY, omega = a.outcome.omega;
+        double value = plan ? tsr_plan_share_value(&c.share, &a) : INFINITY,
+               omega = a.outcome.omega;
         note(z, copies, &a);
         if (only || (plan && better(z, value, omega))) {
             z->value = value;
@@ -211,14 +209,14 @@ static tsr_status whole(struct searching *z, bool *late, struct tsr_errbuf *e)
     p->o.time_limit = seconds;
     *late = st == TSR_E_INFEASIBLE && z->pl->at_most_ms > 0;
     if (*late)
-        tsr_plan_planned_free(z->best);
+        drop(z->best);
     else if (st != TSR_OK)
         return st;
     else
         prove(z, p, z->best);
     note(z, 1, z->best);
     if (tsr_plan_planned_has_plan(z->best)) {
-        z->value = value_of(p, z->best);
+        z->value = tsr_plan_share_value(p, z->best);
         z->omega = z->best->outcome.omega;
     }
     return TSR_OK;
@@ -282,8 +280,22 @@ tsr_status tsr_planning_replicas_search(struct tsr_planning *pl, struct tsr_plan
     if (st != TSR_OK)
         return tsr_err_copy(err, st, &e.err);
     TSR_TRY(tsr_plan_parts_counts(pl->problem.cluster, pl->problem.work.batch, counts, &n, err));
+    bool groups = tsr_planning_grouped(pl);
+    if (groups) /* which need some of the time, too */
+        z.end = limit > 0 ? start + limit * PARTS_UNTIL : INFINITY;
     for (uint64_t i = 0; i < n; i++)
         TSR_TRY(several(&z, counts[i], false, err));
+    if (groups) {
+        double left = limit > 0 ? fmax(start + limit - tsr_now_s(), 1e-3) : 0;
+        double bound = z.bound;
+        TSR_TRY(tsr_planning_groups_search(pl, a, left, z.value, &bound, err));
+        z.settled = z.settled && pl->groups != TSR_PLANNING_GROUPS_LATE;
+        z.bound = bound;
+        if (pl->groups == TSR_PLANNING_GROUPS_CHOSEN) {
+            pl->fleet.seconds = tsr_now_s() - start;
+            return TSR_OK;
+        }
+    }
     if (late && !tsr_plan_planned_has_plan(a)) /* no number of copies is fast enough */
         return tsr_err_copy(err, TSR_E_INFEASIBLE, &e.err);
     conclude(&z);

@@ -5,6 +5,7 @@
 #include "planning/table.h"
 
 #include <math.h>
+#include <string.h>
 
 static json_t *names(const struct tsr_planning *pl)
 {
@@ -24,7 +25,7 @@ static json_t *names(const struct tsr_planning *pl)
     return NULL;
 }
 
-static json_t *tried(const struct tsr_planning *pl)
+json_t *tsr_planning_tried_json(const struct tsr_planning *pl)
 {
     json_t *all = json_array();
     bool    ok = all != NULL;
@@ -40,6 +41,12 @@ static json_t *tried(const struct tsr_planning *pl)
     json_decref(all);
     return NULL;
 }
+
+static const char *const groups[] = { [TSR_PLANNING_GROUPS_NONE] = "",
+                                      [TSR_PLANNING_GROUPS_CHOSEN] = "chosen",
+                                      [TSR_PLANNING_GROUPS_SLOWER] = "not faster",
+                                      [TSR_PLANNING_GROUPS_LATE] = "not settled",
+                                      [TSR_PLANNING_GROUPS_OUT] = "left out" };
 
 bool tsr_planning_replicas_put(json_t *j, const struct tsr_planning *pl,
                                const struct tsr_plan_planned *a)
@@ -57,7 +64,8 @@ bool tsr_planning_replicas_put(json_t *j, const struct tsr_planning *pl,
         tsr_pipeline_json_put_int(r, "batch", w->batch) &&
         tsr_pipeline_json_put_int(r, "devices", tsr_plan_cluster_devices(pl->problem.cluster)) &&
         tsr_pipeline_json_put(r, "nodes", names(pl)) &&
-        tsr_pipeline_json_put(r, "tried", tried(pl));
+        tsr_pipeline_json_put(r, "tried", tsr_planning_tried_json(pl)) &&
+        (!*groups[pl->groups] || tsr_pipeline_json_put_text(r, "groups", groups[pl->groups]));
     if (tsr_plan_planned_has_plan(a))
         ok = ok &&
              tsr_pipeline_json_put_real(r, "tokens_per_second",
@@ -68,14 +76,51 @@ bool tsr_planning_replicas_put(json_t *j, const struct tsr_planning *pl,
     return false;
 }
 
+void tsr_planning_tried_text(const json_t *tried, long long but, char *text, size_t *used)
+{
+    const json_t *one;
+    char          ms[TSR_TABLE_CELL];
+    bool          first = true;
+    size_t        i, at = *used;
+    json_array_foreach (tried, i, one) {
+        long long k = tsr_planning_table_int(one, "count");
+        double    t = tsr_planning_table_real(one, "latency_ms");
+        if (k == but || at >= TSR_TABLE_SENTENCE - 80)
+            continue;
+        at += (size_t)snprintf(text + at, TSR_TABLE_SENTENCE - at, "%s", first ? "; " : ", ");
+        if (isfinite(t))
+            at += (size_t)snprintf(text + at, TSR_TABLE_SENTENCE - at,
+                                   k == 1 ? "%lld takes %s" : "%lld take %s", k,
+                                   tsr_planning_table_time(t, ms));
+        else
+            at += (size_t)snprintf(text + at, TSR_TABLE_SENTENCE - at,
+                                   k == 1 ? "%lld has no plan" : "%lld have no plan", k);
+        first = false;
+    }
+    *used = at;
+}
+
+static void said_groups(const char *state, char *text, size_t at)
+{
+    static const char *const said[][2] = {
+        { "not faster", "no groups of whole nodes with other shares are faster" },
+        { "not settled", "time ran out before groups of whole nodes were settled" },
+        { "left out", "groups of whole nodes with other shares are left out: a later step takes "
+                      "one plan, or at_most has a time" },
+    };
+    for (size_t i = 0; i < sizeof said / sizeof *said && at < TSR_TABLE_SENTENCE - 80; i++)
+        if (strcmp(state, said[i][0]) == 0)
+            (void)snprintf(text + at, TSR_TABLE_SENTENCE - at, "; %s", said[i][1]);
+}
+
 /* "8 of the model, each on 1 device with 4 of 32 requests, together 164 tokens/s; one takes 21.81 s, 2 take 20.4 s" */
 void tsr_planning_replicas_print(const json_t *r, FILE *to)
 {
-    const json_t *of = json_object_get(r, "replicas"), *one;
-    char          text[TSR_TABLE_SENTENCE], ms[TSR_TABLE_CELL];
+    const json_t *of = json_object_get(r, "replicas");
+    char          text[TSR_TABLE_SENTENCE];
     long long     n = tsr_planning_table_int(of, "count"),
               devices = tsr_planning_table_int(of, "devices");
-    size_t i, at;
+    size_t at;
     if (!of)
         return;
     if (n > 1)
@@ -89,21 +134,7 @@ void tsr_planning_replicas_print(const json_t *r, FILE *to)
                              tsr_planning_table_real(of, "tokens_per_second"));
     else
         at = (size_t)snprintf(text, sizeof text, "%s", "one pipeline");
-    bool first = true;
-    json_array_foreach (json_object_get(of, "tried"), i, one) {
-        long long k = tsr_planning_table_int(one, "count");
-        double    t = tsr_planning_table_real(one, "latency_ms");
-        if (k == n || at >= sizeof text - 80)
-            continue;
-        at += (size_t)snprintf(text + at, sizeof text - at, "%s", first ? "; " : ", ");
-        if (isfinite(t))
-            at += (size_t)snprintf(text + at, sizeof text - at,
-                                   k == 1 ? "%lld takes %s" : "%lld take %s", k,
-                                   tsr_planning_table_time(t, ms));
-        else
-            at += (size_t)snprintf(text + at, sizeof text - at,
-                                   k == 1 ? "%lld has no plan" : "%lld have no plan", k);
-        first = false;
-    }
+    tsr_planning_tried_text(json_object_get(of, "tried"), n, text, &at);
+    said_groups(tsr_planning_table_text(of, "groups"), text, at);
     tsr_planning_table_wrap(to, "copies", text);
 }

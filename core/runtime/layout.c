@@ -86,6 +86,18 @@ static uint64_t forward_tokens(const struct tsr_runtime_layout *l, uint64_t prom
     return n > l->decode_mb ? n : l->decode_mb;
 }
 
+/* Requests at once: those of the plan's replicas, where further files have the rest of the batch. */
+static uint64_t slots_of(const struct tsr_plan_file *p)
+{
+    uint64_t once = (uint64_t)(p->load.concurrency ? p->load.concurrency : p->load.batch),
+             copies = (uint64_t)p->replicas, share = (uint64_t)p->share,
+             batch = (uint64_t)p->load.batch, each, all;
+    if (share == 0 || !tsr_mul(once, share, &each) || !tsr_mul(copies, share, &all) || all >= batch)
+        return once;
+    each = each / batch + (each % batch != 0); /* as the planner divides them (search/share.h) */
+    return copies * (each < share ? each : share);
+}
+
 tsr_status tsr_runtime_layout_plan(struct tsr_runtime_layout *l, const struct tsr_plan_file *p,
                                    const struct tsr_model_hparams *hp, uint64_t requests,
                                    struct tsr_err *err)
@@ -98,7 +110,7 @@ tsr_status tsr_runtime_layout_plan(struct tsr_runtime_layout *l, const struct ts
     if (p->layers != hp->layers)
         return tsr_fail(err, TSR_E_INPUT, "the plan for %llu layers, the model has %llu",
                         (unsigned long long)p->layers, (unsigned long long)hp->layers);
-    uint64_t slots = (uint64_t)(p->load.concurrency ? p->load.concurrency : p->load.batch);
+    uint64_t slots = slots_of(p);
     if (requests && requests < slots)
         slots = requests < l->replicas ? l->replicas : requests;
     l->slots = (uint32_t)slots;

@@ -5,6 +5,7 @@
  * TSR_TEST_SEED chooses the clusters; TSR_TEST_ALL=1 takes more of them. */
 #include "planning_compare.h"
 
+#include "plan/search/fleet.h"
 #include "plan/search/settings.h"
 
 /* What one problem has; without the device that is added, and with it. */
@@ -128,10 +129,52 @@ static void test_more(void **state)
     assert_true(plans > problems / 4 && small > problems / 20 && none == 0);
 }
 
+/* The slowest of copies on up to two nodes each; INFINITY: proved that there are none. */
+static double copies(const struct drawn *d, const char *cluster, uint64_t *n)
+{
+    struct tsr_errbuf             e = TSR_ERRBUF(e);
+    struct setting                s;
+    struct tsr_plan_fleet         f;
+    struct tsr_plan_fleet_options o = { .max_nodes = 2 };
+    set_up(&s, cluster, &d->o, 24, 9, d->batch);
+    tsr_status st = tsr_plan_fleet_plan(&f, &s.p, &s.solver, &o, &e.err);
+    double     value = st == TSR_OK ? f.objective : INFINITY;
+    if (st != TSR_OK && st != TSR_E_INFEASIBLE)
+        fail_msg("%s\n%s", cluster, e.text);
+    assert_true(st != TSR_OK || f.proved);
+    *n += f.copies > 1 ? 1 : 0;
+    tsr_plan_fleet_free(&f);
+    take_down(&s);
+    return value;
+}
+
+/* The same for copies of the model, whose widths do not follow from an even share of all nodes. */
+static void test_more_copies(void **state)
+{
+    uint64_t problems = all_of_them ? 1000 : 80, plans = 0, several = 0, none = 0;
+    (void)state;
+    for (uint64_t i = 0; i < problems; i++) {
+        struct drawn d = { .batch = 0 };
+        draw_problem(&d, 5000 + i);
+        with_backend("fast", between(i, 30, 700, 1500), between(i, 31, 100, 300), "cpu");
+        with_backend("slow", between(i, 32, 700, 1500), between(i, 33, 50, 300), "cpu");
+        double less = copies(&d, d.less, &none), more = copies(&d, d.more, &several);
+        plans += isfinite(less) ? 1 : 0;
+        if (!(more <= less * (1 + 4e-6)) && isfinite(less)) /* shares are searched to a millionth */
+            fail_msg("problem %llu: %.9g ms, with one device more %.9g\n%s", (unsigned long long)i,
+                     less, more, d.more);
+    }
+    (void)printf("%llu of %llu problems have copies, %llu more than one\n",
+                 (unsigned long long)plans, (unsigned long long)problems,
+                 (unsigned long long)several);
+    assert_true(plans > problems / 4 && several > 0);
+}
+
 int main(int argc, char **argv)
 {
     struct tsr_errbuf       e = TSR_ERRBUF(e);
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_more) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_more),
+                                        cmocka_unit_test(test_more_copies) };
     if (argc < 2 || !planning_start())
         return 1;
     if (tsr_plugin_registry_add_path(registry, argv[1], &e.err) != TSR_OK) {

@@ -122,6 +122,43 @@ static void test_brute(void **state)
     assert_true(plans >= n / 4);
 }
 
+/* With a limit: the same split where it is not above that, else none and a bound of at most that. */
+static void test_below(void **state)
+{
+    uint64_t within = 0, above = 0;
+    (void)state;
+    for (uint64_t i = 0; i < 200; i++) {
+        struct tsr_errbuf e = TSR_ERRBUF(e);
+        struct table      t;
+        make(&t, i, 1 + i % 2);
+        t.slack = i % 3 == 0 ? 0.05 : 0;
+        struct tsr_plan_replica_problem p = { .types = t.types,
+                                              .count = { 2, t.types > 1 ? 2 : 0 },
+                                              .batch = t.units * t.unit,
+                                              .unit = t.unit,
+                                              .max_nodes = 1 + i % 4,
+                                              .gap = 1e-6,
+                                              .cost = cost,
+                                              .arg = &t };
+        struct tsr_plan_replicas        r;
+        double want = brute(&t, p.count[0], p.count[1], p.max_nodes, t.units);
+        p.below = isfinite(want) ? want * (0.5 + tsr_uniform(seed, i, 999)) : 10;
+        bool fits = want <= p.below;
+        if (tsr_plan_replicas_plan(&r, &p, &e.err) != TSR_OK)
+            fail_msg("problem %llu: %s", (unsigned long long)i, e.text);
+        if (!(r.bound <= fmin(want, p.below) * (1 + 1e-9)) ||
+            !(r.bound >= fmin(want * (1 - t.slack), p.below) * (1 - 2e-6)) ||
+            (fits && !(fabs(r.objective - want) <= 2e-6 * want)))
+            fail_msg("problem %llu: %.9g, bound %.9g, the best is %.9g, the limit %.9g",
+                     (unsigned long long)i, r.objective, r.bound, want, p.below);
+        assert_int_equal(r.n_groups > 0, fits);
+        within += fits ? 1 : 0;
+        above += isfinite(want) && !fits ? 1 : 0;
+        tsr_plan_replicas_free(&r);
+    }
+    assert_true(within > 20 && above > 20);
+}
+
 static tsr_status fails(void *arg, const uint64_t *nodes, uint64_t batch, double cutoff,
                         double *objective, double *bound, struct tsr_err *err)
 {
@@ -153,7 +190,7 @@ static void test_refused(void **state)
     p.unit = 3;
     assert_int_equal(tsr_plan_replicas_plan(&r, &p, &e.err), TSR_E_INVAL);
     p = good;
-    p.max_nodes = 5;
+    p.max_nodes = 9;
     assert_int_equal(tsr_plan_replicas_plan(&r, &p, &e.err), TSR_E_INVAL);
     p = good;
     p.types = 5;
@@ -165,7 +202,7 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_brute),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_brute), cmocka_unit_test(test_below),
                                         cmocka_unit_test(test_refused) };
     const char             *s = getenv("TSR_TEST_SEED");
     seed = s ? strtoull(s, NULL, 10) : 1;

@@ -254,14 +254,9 @@ static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
     return show(c, call, pl, a, j, err);
 }
 
-/* Many nodes: copies of the model, a file for each kind of them. */
-static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
-                         struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
-                         struct tsr_planning *pl, struct tsr_err *err)
+static tsr_status about_one_copy(const struct tsr_plan_call *call, const struct tsr_planning *pl,
+                                 struct tsr_err *err)
 {
-    struct tsr_plan_fleet f;
-    char                 *path = NULL;
-    json_t               *j = NULL;
     if (call->explain || call->front || call->simulate || *call->gantt ||
         call->export_to != TSR_PLAN_EXPORT_NONE)
         return tsr_fail(
@@ -274,12 +269,21 @@ static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
             : *call->gantt   ? "gantt"
                              : "export",
             (unsigned long long)pl->cluster->n_nodes);
-    TSR_TRY(tsr_planning_open(pl, job, err));
-    tsr_status st = tsr_planning_fleet(pl, k, &f, err);
+    return TSR_OK;
+}
+
+/* Copies of the model on groups of nodes, a file for each kind of them. */
+static tsr_status show_copies(struct tsr_cli *c, const struct tsr_plan_call *call,
+                              const struct tsr_pipeline_job       *job,
+                              const struct tsr_planning_plan_keys *k, const struct tsr_planning *pl,
+                              struct tsr_err *err)
+{
+    char   *path = NULL;
+    json_t *j = NULL;
+    TSR_TRY(about_one_copy(call, pl, err));
+    tsr_status st = plan_path(job, call, k, &path, err);
     if (st == TSR_OK)
-        st = plan_path(job, call, k, &path, err);
-    if (st == TSR_OK)
-        st = tsr_planning_fleet_put(pl, k, &f, path, path, &j, err);
+        st = tsr_planning_fleet_put(pl, k, path, path, &j, err);
     if (st == TSR_OK && c->json) {
         st = tsr_cli_print_json(json_incref(j), err);
     } else if (st == TSR_OK) {
@@ -287,12 +291,22 @@ static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
         st = tsr_cli_flush(err);
         if (st == TSR_OK && !c->quiet)
             (void)fprintf(stderr, "tessera: the plan is in %s%s\n", path,
-                          f.n_kinds > 1 ? " and files next to it" : "");
+                          pl->fleet.n_kinds > 1 ? " and files next to it" : "");
     }
     json_decref(j);
     free(path);
-    tsr_plan_fleet_free(&f);
     return st;
+}
+
+/* Many nodes. */
+static tsr_status copies(struct tsr_cli *c, const struct tsr_plan_call *call,
+                         struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
+                         struct tsr_planning *pl, struct tsr_err *err)
+{
+    TSR_TRY(about_one_copy(call, pl, err));
+    TSR_TRY(tsr_planning_open(pl, job, err));
+    TSR_TRY(tsr_planning_fleet(pl, k, err));
+    return show_copies(c, call, job, k, pl, err);
 }
 
 /* A plan file in place of a search. */
@@ -342,6 +356,12 @@ static tsr_status plan(struct tsr_cli *c, const struct tsr_plan_call *call,
     if (st == TSR_OK)
         st = *call->check ? checked(&pl, job, step, call->check, &a, &said, d, err)
                           : searched(&pl, job, call->front, &a, err);
+    if (st == TSR_OK && pl.fleet.n_kinds) {
+        st = show_copies(c, call, job, step->opts, &pl, err);
+        tsr_plan_planned_free(&a);
+        tsr_planning_close(&pl);
+        return st;
+    }
     if (st == TSR_OK)
         st = tsr_planning_json(&pl, step->opts, &a, *call->check != '\0', &j, err);
     if (said && st == TSR_OK)

@@ -74,12 +74,32 @@ static tsr_status write(struct tsr_pipeline_job *job, const struct tsr_planning_
     return st;
 }
 
+/* Copies on groups of nodes, as files and as the step's result. */
+static tsr_status put_copies(struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
+                             const struct tsr_planning *pl, struct tsr_err *err)
+{
+    char   *path = NULL;
+    json_t *j = NULL;
+    TSR_TRY(tsr_pipeline_job_output(job, k->to, &path, err));
+    tsr_status st = tsr_planning_fleet_put(pl, k, path, k->to, &j, err);
+    free(path);
+    if (st != TSR_OK)
+        return st;
+    if (!job->json)
+        tsr_planning_print(j, stdout);
+    return tsr_pipeline_step_result(job, "plan", j, err);
+}
+
 static tsr_status plan(struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
                        struct tsr_planning *pl, struct tsr_err *err)
 {
     struct tsr_plan_planned a;
     json_t                 *j = NULL;
     tsr_status              st = tsr_planning_search(pl, &a, err);
+    if (st == TSR_OK && pl->fleet.n_kinds) {
+        tsr_plan_planned_free(&a);
+        return put_copies(job, k, pl, err);
+    }
     if (st == TSR_OK)
         st = tsr_planning_json(pl, k, &a, false, &j, err);
     if (st == TSR_OK)
@@ -102,23 +122,10 @@ static tsr_status plan(struct tsr_pipeline_job *job, const struct tsr_planning_p
 
 /* The same for many nodes, in copies. */
 static tsr_status plan_copies(struct tsr_pipeline_job *job, const struct tsr_planning_plan_keys *k,
-                              const struct tsr_planning *pl, struct tsr_err *err)
+                              struct tsr_planning *pl, struct tsr_err *err)
 {
-    struct tsr_plan_fleet f;
-    char                 *path = NULL;
-    json_t               *j = NULL;
-    tsr_status            st = tsr_planning_fleet(pl, k, &f, err);
-    if (st == TSR_OK)
-        st = tsr_pipeline_job_output(job, k->to, &path, err);
-    if (st == TSR_OK)
-        st = tsr_planning_fleet_put(pl, k, &f, path, k->to, &j, err);
-    tsr_plan_fleet_free(&f);
-    free(path);
-    if (st != TSR_OK)
-        return st;
-    if (!job->json)
-        tsr_planning_print(j, stdout);
-    return tsr_pipeline_step_result(job, "plan", j, err);
+    TSR_TRY(tsr_planning_fleet(pl, k, err));
+    return put_copies(job, k, pl, err);
 }
 
 static tsr_status run(struct tsr_pipeline_job *job, const void *opts,

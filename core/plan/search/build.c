@@ -301,7 +301,7 @@ static tsr_status fill(struct tsr_plan_built *b, struct tsr_err *err)
     TSR_TRY(tsr_plan_build_host(b, counts, err));
     TSR_TRY(tsr_plan_build_options(b, counts, err));
     TSR_TRY(tsr_plan_build_ends(b, &ends, &shared, err));
-    tsr_plan_build_scale(b);
+    tsr_plan_build_scale(b, ends);
     TSR_TRY(make_parts(b, ends, shared, err));
     tsr_plan_built_put(b, p);
     return TSR_OK;

@@ -41,8 +41,11 @@ struct tsr_plan_part {
 
 /* What the tables hold that a solver need not know. */
 struct tsr_plan_built_kind {
-    uint64_t capacity;          /* of the mesh, before the ends are taken from it */
-    double   ratio;             /* of its bytes over those of the instance (build_bytes.c) */
+    uint64_t capacity; /* of the mesh, before the ends are taken from it */
+    double   ratio;    /* of its bytes over those of the instance (build_bytes.c) */
+    uint64_t more,
+        most_more;  /* bytes that all layers, and one at most, take more than in the instance */
+    uint64_t least; /* bytes of a layer in the instance */
     bool     no_first, no_last; /* no plan of several stages begins or ends on it */
     /* for plans of one stage: its own capacity, and bytes of units on it, [C][Q] */
     uint64_t        alone_capacity;

@@ -4,7 +4,8 @@
  *   with leads    of the pools of these alone. On another kind a layer takes at most `ratio` times that, so its capacity and its
  *                 work memory count by that part: what fits in the instance fits on the device
  *
- * What the layers of a pool take more on one of its kinds is subtracted from that kind's capacity.
+ * What the layers of a pool take more on one of its kinds is subtracted from that kind's capacity: for as many layers as it has
+ * room for next to its work memory and its end of the model.
  */
 #include "plan/search/build_internal.h"
 
@@ -124,24 +125,57 @@ tsr_status tsr_plan_build_bytes(struct tsr_plan_built *b, const uint32_t *counts
             kind->ratio = ratio_of(b, all + k * sc * q, layer, sc * q);
             continue;
         }
+        kind->least = UINT64_MAX;
         for (uint64_t l = 0; l < p->shape->layers; l++) {
             uint64_t c = p->shape->layer_class[l], more = 0;
-            for (uint64_t i = 0; i < q; i++)
-                if (counts_item(b, i))
-                    more = larger(more, above(all[(k * sc + c) * q + i], layer[c * q + i]));
-            kind->capacity = tsr_capacity_left(kind->capacity, more);
+            for (uint64_t i = 0; i < q; i++) {
+                uint64_t bytes = all[(k * sc + c) * q + i];
+                more = larger(more, above(bytes, layer[c * q + i]));
+                kind->least = layer[c * q + i] < kind->least ? layer[c * q + i] : kind->least;
+            }
+            kind->most_more = larger(kind->most_more, more);
+            if (!tsr_add(kind->more, more, &kind->more))
+                return tsr_fail(err, TSR_E_INPUT, "layers take more bytes than can be counted");
         }
     }
     b->whole.layer_bytes = out;
     return unit_bytes(b, counts, layer, out, err);
 }
 
-void tsr_plan_build_scale(struct tsr_plan_built *b)
+/* What the layers that fit on a kind take more there than in the instance, at most.  With so much less room no more layers
+ * than `fit` are there: one more and what `fit` take more is above the room.  Of a bound (problem.h) nothing: with more room
+ * than its settings have, it would count more layers than they do. */
+static uint64_t more_on(const struct tsr_plan_built *b, uint64_t k,
+                        const struct tsr_plan_build_ends *ends)
+{
+    const struct tsr_plan_built_kind *kind = &b->kinds[k];
+    int                               role = b->meshes.kinds[k].role;
+    uint64_t                          least = UINT64_MAX, more;
+    if (b->p->work_k < b->p->most_k)
+        return 0;
+    for (uint64_t i = 0; i < b->whole.n_options; i++) {
+        uint64_t end = role == TSR_PLAN_FIRST_STAGE  ? ends[i].embed
+                       : role == TSR_PLAN_LAST_STAGE ? ends[i].head
+                                                     : 0;
+        uint64_t need = b->whole.options[i]->workspace_bytes[k];
+        if (tsr_add(need, end, &need))
+            least = need < least ? need : least;
+    }
+    uint64_t room = above(kind->capacity, least), each, fit = 0;
+    if (!tsr_add(kind->least, kind->most_more, &each) || each == 0)
+        return kind->more;
+    if (room >= kind->least)
+        fit = (room - kind->least) / each + 1;
+    return tsr_mul(fit, kind->most_more, &more) && more < kind->more ? more : kind->more;
+}
+
+void tsr_plan_build_scale(struct tsr_plan_built *b, const struct tsr_plan_build_ends *ends)
 {
     for (uint64_t k = 0; k < b->whole.n_kinds; k++) {
         struct tsr_solver_kind *kind = (struct tsr_solver_kind *)(uintptr_t)b->whole.kinds[k];
         double                  ratio = b->kinds[k].ratio;
         kind->capacity_bytes = tsr_capacity_left(b->kinds[k].capacity, b->lost[k]);
+        kind->capacity_bytes = tsr_capacity_left(kind->capacity_bytes, more_on(b, k, ends));
         if (!(ratio > 1))
             continue;
         kind->capacity_bytes = (uint64_t)((double)kind->capacity_bytes / ratio * (1 - 1e-12));

@@ -43,8 +43,8 @@ tsr_status tsr_plan_build_leads(struct tsr_plan_built *b, struct tsr_err *err);
 /* layer_bytes of the whole and of kinds, and their ratios; counts: as below. */
 tsr_status tsr_plan_build_bytes(struct tsr_plan_built *b, const uint32_t *counts,
                                 struct tsr_err *err);
-/* The capacities of the whole's kinds, and its workspaces, by the ratios. */
-void tsr_plan_build_scale(struct tsr_plan_built *b);
+/* The capacities of the whole's kinds, and its workspaces, by the ratios and by what layers take more; ends: [options]. */
+void tsr_plan_build_scale(struct tsr_plan_built *b, const struct tsr_plan_build_ends *ends);
 /* What compensation of a class of layers takes under an item on a kind. */
 tsr_status tsr_plan_build_compensation(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,
                                        const struct tsr_plan_item   *item,

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/search/replicas.h"
+#include "plan/search/settings.h"
 #include "plan/search/share.h"
 
 #include <math.h>
@@ -12,6 +13,8 @@
 
 #define PARTS         256u  /* default number of shares of the batch */
 #define MOST_PARTS    4096u /* limit of replicas.h */
+#define PART_OF_TIME  20    /* of the time limit, for the search of a group at most */
+#define ALL_WIDTHS    8u    /* up to so many nodes each copy has its own widths */
 #define LEAST_SECONDS 0.05  /* for the search of a group */
 
 struct fleet {
@@ -21,6 +24,7 @@ struct fleet {
     uint64_t                      *type; /* [nodes] */
     uint32_t *widths; /* [groups of the cluster] of the nodes, once they are chosen */
     double    end;    /* of the time; INFINITY: none */
+    bool      open;   /* as in the options */
     bool      late;   /* some group was not settled */
 };
 
@@ -50,8 +54,9 @@ static tsr_status search(struct fleet *z, struct tsr_plan_planned *a,
      * the end needs no proof.  A moment is left to each, so that what is quick is still found. */
     if (isfinite(z->end))
         share->o.time_limit =
-            fmax(fmin(z->p->o.time_limit / 20, z->end - tsr_now_s()), LEAST_SECONDS);
-    TSR_TRY(tsr_search(a, share, z->solver, INFINITY, err));
+            fmax(fmin(z->p->o.time_limit / PART_OF_TIME, z->end - tsr_now_s()), LEAST_SECONDS);
+    TSR_TRY(z->open ? tsr_plan_settings_search(a, share, z->solver, err)
+                    : tsr_search(a, share, z->solver, INFINITY, err));
     if (!tsr_plan_planned_has_plan(a) && a->status != TSR_SOLVED_INFEASIBLE)
         z->late = true;
     return TSR_OK;
@@ -81,7 +86,7 @@ static tsr_status open_share(const struct fleet *z, struct tsr_plan_problem *sha
 {
     struct tsr_plan_share of = { .nodes = nodes, .n = n, .batch = batch };
     TSR_TRY(tsr_plan_share_open(share, part, z->p, &of, err));
-    share->few = true;
+    share->few = !z->open;
     if (!z->widths)
         return TSR_OK;
     tsr_status st = fix_widths(z, share, nodes, n, err);
@@ -92,6 +97,12 @@ static tsr_status open_share(const struct fleet *z, struct tsr_plan_problem *sha
     return st;
 }
 
+static double value_of(const struct fleet *z, const struct tsr_plan_problem *share,
+                       const struct tsr_plan_planned *a)
+{
+    return z->open ? tsr_plan_share_value(share, a) : a->objective * tsr_plan_problem_rounds(share);
+}
+
 static tsr_status cost(void *arg, const uint64_t *counts, uint64_t batch, double cutoff,
                        double *objective, double *bound, struct tsr_err *err)
 {
@@ -99,17 +110,23 @@ static tsr_status cost(void *arg, const uint64_t *counts, uint64_t batch, double
     struct tsr_plan_problem  share;
     struct tsr_plan_cluster *part = NULL;
     struct tsr_plan_planned  a = { .status = TSR_SOLVED_UNKNOWN };
-    uint64_t                 nodes[4];
+    uint64_t                 nodes[TSR_REPLICA_NODES];
     (void)cutoff;
     if (tsr_plugin_cancelled())
         return tsr_fail(err, TSR_E_CANCELLED, "while planning");
+    if (z->open && tsr_now_s() > z->end) { /* what else was found is there to be taken */
+        z->late = true;
+        *objective = INFINITY;
+        *bound = 0;
+        return TSR_OK;
+    }
     uint64_t n = pick(z, counts, NULL, nodes);
     TSR_TRY(open_share(z, &share, &part, nodes, n, batch, err));
     tsr_status st = search(z, &a, &share, err);
     if (st == TSR_OK) {
-        *objective = tsr_plan_planned_has_plan(&a) ? a.objective * tsr_plan_problem_rounds(&share)
-                                                   : INFINITY;
-        *bound = a.status == TSR_SOLVED_INFEASIBLE
+        *objective = tsr_plan_planned_has_plan(&a) ? value_of(z, &share, &a) : INFINITY;
+        *bound = z->open ? tsr_plan_share_bound(&share, &a)
+                 : a.status == TSR_SOLVED_INFEASIBLE
                      ? INFINITY
                      : fmax(a.bound, 0) * tsr_plan_problem_rounds(&share);
     }
@@ -154,7 +171,7 @@ static tsr_status best_widths(struct fleet *z, uint64_t node, uint64_t n, uint64
     struct tsr_plan_problem  share;
     struct tsr_plan_cluster *part = NULL;
     struct tsr_plan_planned  a = { .status = TSR_SOLVED_UNKNOWN };
-    uint64_t                 counts[TSR_REPLICA_TYPES] = { 0 }, nodes[4];
+    uint64_t                 counts[TSR_REPLICA_TYPES] = { 0 }, nodes[TSR_REPLICA_NODES];
     counts[z->type[node]] = n;
     (void)pick(z, counts, NULL, nodes);
     TSR_TRY(open_share(z, &share, &part, nodes, n, share_of, err));
@@ -249,6 +266,7 @@ static tsr_status prepare(struct fleet *z, const struct tsr_plan_fleet_options *
                                             .unit = unit,
                                             .max_nodes = o->max_nodes,
                                             .gap = z->p->o.gap,
+                                            .below = o->below,
                                             .cost = cost,
                                             .arg = z };
     for (uint64_t i = 0; i < c->n_nodes; i++)
@@ -271,7 +289,10 @@ static tsr_status make_kind(struct fleet *z, const struct tsr_plan_replica_group
     for (uint64_t i = 0; i < k->copies; i++)
         (void)pick(z, g->nodes, used, k->nodes + i * k->n_nodes);
     TSR_TRY(open_share(z, &k->problem, &k->cluster, k->nodes, k->n_nodes, k->batch, err));
+    if (z->open && isfinite(z->end)) /* also at the end of the time, as long as for its cost */
+        z->end = fmax(z->end, tsr_now_s() + z->p->o.time_limit / PART_OF_TIME);
     TSR_TRY(search(z, &k->planned, &k->problem, err));
+    z->late = z->late || !tsr_plan_planned_has_plan(&k->planned);
     if (!tsr_plan_planned_has_plan(&k->planned))
         return tsr_fail(err, TSR_E_NUMERIC,
                         "time ran out while the copies were planned; try a longer time_limit");
@@ -297,8 +318,7 @@ static tsr_status take(struct fleet *z, const struct tsr_plan_replicas *r, struc
         const struct tsr_plan_fleet_kind *k = &f->kinds[i];
         f->copies += k->copies;
         f->used += k->copies * k->n_nodes;
-        f->objective =
-            fmax(f->objective, k->planned.objective * tsr_plan_problem_rounds(&k->problem));
+        f->objective = fmax(f->objective, value_of(z, &k->problem, &k->planned));
         f->latency_ms = fmax(f->latency_ms, k->planned.outcome.latency_ms);
     }
     const struct tsr_plan_workload *w = &z->p->work;
@@ -319,14 +339,16 @@ tsr_status tsr_plan_fleet_plan(struct tsr_plan_fleet *f, const struct tsr_plan_p
     struct fleet                    z = { .p = p,
                                           .solver = solver,
                                           .f = f,
+                                          .open = o->open,
                                           .end = p->o.time_limit > 0 ? start + p->o.time_limit : INFINITY };
     *f = (struct tsr_plan_fleet){ 0 };
     tsr_status st = prepare(&z, o, &problem, err);
-    if (st == TSR_OK)
+    if (st == TSR_OK && !o->open && p->cluster->n_nodes > ALL_WIDTHS)
         st = choose_widths(&z, &problem, err);
     if (st == TSR_OK) {
         st = tsr_plan_replicas_plan(&r, &problem, &e.err);
-        if (z.late && (st == TSR_E_INFEASIBLE || (st == TSR_OK && r.n_groups == 0)))
+        if (z.late &&
+            (st == TSR_E_INFEASIBLE || (st == TSR_OK && r.n_groups == 0 && !(o->below > 0))))
             st = tsr_fail(err, TSR_E_NUMERIC,
                           "time ran out before copies for the whole batch were found; try a longer "
                           "time_limit");
@@ -339,6 +361,7 @@ tsr_status tsr_plan_fleet_plan(struct tsr_plan_fleet *f, const struct tsr_plan_p
     free(z.type);
     free(z.widths);
     f->seconds = tsr_now_s() - start;
+    f->late = z.late;
     return st;
 }
 

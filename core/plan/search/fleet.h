@@ -3,9 +3,10 @@
  *
  *   cluster --identical nodes--> types --replicas.h--> groups --search.h--> a plan of each kind
  *
- * Nodes of a type have one choice of tensor-parallel widths, the best for them with an even share, and
- * decode micro-batches are the parts of 1, 2, 4 ... The bound is over all groups of up to max_nodes nodes
- * at these, and over all splits into multiples of the unit.
+ * Above 8 nodes, those of a type have one choice of tensor-parallel widths, the best for them with an even share. Decode
+ * micro-batches are the parts of 1, 2, 4 ... The bound is over all groups of up to max_nodes nodes
+ * at these, and over all splits into multiples of the unit. With `open`, for few nodes, a copy has all choices of one
+ * pipeline, and the bound is over these.
  */
 #ifndef TSR_PLAN_SEARCH_FLEET_H
 #define TSR_PLAN_SEARCH_FLEET_H
@@ -13,8 +14,10 @@
 #include "plan/search/search.h"
 
 struct tsr_plan_fleet_options {
-    uint64_t max_nodes; /* of a copy, 1 .. 4 */
+    uint64_t max_nodes; /* of a copy, 1 .. TSR_REPLICA_NODES */
     uint64_t unit;      /* of shares; 0: the largest number of equal parts up to 256 */
+    bool     open;      /* each copy has its own settings (settings.h), widths and micro-batches */
+    double   below;     /* ms; only faster copies are looked for; 0: any */
 };
 
 /* Identical copies: the same devices, the same share, the same plan. */
@@ -34,9 +37,10 @@ struct tsr_plan_fleet {
     double                      objective, bound; /* ms of the slowest copy; over all splits */
     double                      latency_ms, tokens_per_second, seconds;
     bool                        proved; /* to the requested gap */
+    bool                        late;   /* time ran out before some group was settled */
 };
 
-/* p->cluster in copies.  TSR_E_INFEASIBLE where it is proved that no split exists, TSR_E_NUMERIC
+/* p->cluster in copies; with `below` also none, of TSR_OK and a bound.  TSR_E_INFEASIBLE where it is proved that no split exists, TSR_E_NUMERIC
  * where time ran out before one was found, TSR_E_INPUT for more types of nodes or shares than can be
  * counted.  The answer is freed by the caller, also after an error; p outlives it.  [setup] */
 tsr_status tsr_plan_fleet_plan(struct tsr_plan_fleet *f, const struct tsr_plan_problem *p,

@@ -17,9 +17,9 @@
 
 /* A group that may be formed. */
 struct shape {
-    uint64_t nodes[TSR_REPLICA_TYPES];
-    uint64_t step;    /* of it in the numbering of sets */
-    double  *cost[2]; /* [units + 1] plan and bound; NaN: not solved yet */
+    uint64_t nodes[TSR_REPLICA_TYPES], n; /* n: together */
+    uint64_t step;                        /* of it in the numbering of sets */
+    double  *cost[2];                     /* [units + 1] plan and bound; NaN: not solved yet */
 };
 
 struct work {
@@ -30,6 +30,10 @@ struct work {
     uint64_t        weight[TSR_REPLICA_TYPES]; /* of a node in the numbering */
     double         *costs;
     uint32_t       *most, *choice; /* [sets] units that fit; shape taken */
+    uint32_t       *kept; /* [sets] choices of the last time at which the batch fits by plans */
+    uint64_t       *kept_share; /* [shapes] of that time */
+    double          limit;      /* p->below, or INFINITY */
+    uint64_t        nodes;      /* larger groups are not formed yet */
     struct tsr_err *err;
     tsr_status      st;
 };
@@ -44,7 +48,7 @@ static double cost_of(struct work *w, struct shape *s, uint64_t units, unsigned 
     if (isnan(s->cost[0][units]) && w->st == TSR_OK) {
         double plan = INFINITY, bound = 0;
         w->st =
-            w->p->cost(w->p->arg, s->nodes, units * w->p->unit, INFINITY, &plan, &bound, w->err);
+            w->p->cost(w->p->arg, s->nodes, units * w->p->unit, w->limit, &plan, &bound, w->err);
         w->r->solves++;
         s->cost[0][units] = plan;
         s->cost[1][units] = bound;
@@ -69,9 +73,9 @@ static uint64_t share_within(struct work *w, struct shape *s, double time, unsig
                 break;
             }
         }
-    while (hi - lo > 1 && w->st == TSR_OK) {
-        /* doubling first: shares are small compared with the batch where there are many groups */
-        uint64_t mid = hi == w->units + 1 && 2 * lo + 1 < hi ? 2 * lo + 1 : lo + (hi - lo) / 2;
+    /* in doubled steps first: shares are small compared with the batch, or near one that was asked for */
+    for (uint64_t step = 1; hi - lo > 1 && w->st == TSR_OK; step *= 2) {
+        uint64_t mid = hi == w->units + 1 && lo + step < hi ? lo + step : lo + (hi - lo) / 2;
         if (cost_of(w, s, mid, which) <= time)
             lo = mid;
         else
@@ -93,6 +97,7 @@ static tsr_status list_shapes(struct work *w, uint64_t *nodes, uint64_t type, ui
             struct shape *s = &w->shapes[w->n_shapes];
             for (uint64_t t = 0; t < p->types; t++) {
                 s->nodes[t] = nodes[t];
+                s->n += nodes[t];
                 s->step += nodes[t] * w->weight[t];
             }
         }
@@ -111,8 +116,9 @@ static tsr_status prepare(struct work *w)
 {
     const struct tsr_plan_replica_problem *p = w->p;
     uint64_t                               nodes[TSR_REPLICA_TYPES] = { 0 };
-    if (p->types == 0 || p->types > TSR_REPLICA_TYPES || p->max_nodes == 0 || p->max_nodes > 4 ||
-        p->unit == 0 || p->batch == 0 || p->batch % p->unit != 0 || p->batch / p->unit > MOST_UNITS)
+    if (p->types == 0 || p->types > TSR_REPLICA_TYPES || p->max_nodes == 0 ||
+        p->max_nodes > TSR_REPLICA_NODES || p->unit == 0 || p->batch == 0 ||
+        p->batch % p->unit != 0 || p->batch / p->unit > MOST_UNITS)
         return tsr_fail(w->err, TSR_E_INVAL, "replicas: %llu types, %llu nodes, batch %llu by %llu",
                         (unsigned long long)p->types, (unsigned long long)p->max_nodes,
                         (unsigned long long)p->batch, (unsigned long long)p->unit);
@@ -132,8 +138,10 @@ static tsr_status prepare(struct work *w)
     w->costs = tsr_new(n * 2, stride * sizeof(double));
     w->most = tsr_new(w->sets, sizeof *w->most);
     w->choice = tsr_new(w->sets, sizeof *w->choice);
-    if (!w->shapes || !w->costs || !w->most || !w->choice)
-        return tsr_fail_nomem(w->err, w->sets * 8 + n * stride * 16, "groups of nodes");
+    w->kept = tsr_new(w->sets, sizeof *w->kept);
+    w->kept_share = tsr_new(n, sizeof *w->kept_share);
+    if (!w->shapes || !w->costs || !w->most || !w->choice || !w->kept || !w->kept_share)
+        return tsr_fail_nomem(w->err, w->sets * 12 + n * stride * 16, "groups of nodes");
     TSR_TRY(list_shapes(w, nodes, 0, p->max_nodes, false));
     for (uint64_t i = 0; i < n; i++)
         for (unsigned k = 0; k < 2; k++) {
@@ -152,20 +160,23 @@ static bool holds(const struct work *w, const uint64_t *digit, const struct shap
     return true;
 }
 
-/* Units that all nodes can take within a time; w->choice holds the split. */
-static uint64_t fill(struct work *w, double time, unsigned which)
+/* The largest share of a group within a time, where that is more than `parts` of its nodes have together; else 0. */
+static uint64_t share_above(struct work *w, struct shape *s, uint64_t parts, double time,
+                            unsigned which)
 {
-    uint64_t  digit[TSR_REPLICA_TYPES] = { 0 };
-    uint64_t  share[80], n = w->n_shapes; /* 69 shapes of 4 types: prepare() limits them */
-    uint64_t *all = n > 80 ? tsr_new(n, sizeof *all) : share;
-    if (!all) {
-        w->st = tsr_fail_nomem(w->err, n * sizeof *all, "shares of groups");
+    if (parts >= w->units || cost_of(w, s, parts + 1, which) > time)
         return 0;
-    }
-    for (uint64_t i = 0; i < n && w->st == TSR_OK; i++)
-        all[i] = share_within(w, &w->shapes[i], time, which);
+    return share_within(w, s, time, which);
+}
+
+/* Units that each set of nodes can take within a time; w->choice holds the splits. share: [shapes]. A group of several nodes is asked
+ * only for more than its nodes take apart, whose sets come first. */
+static void fill_sets(struct work *w, uint64_t *share, double time, unsigned which)
+{
+    uint64_t digit[TSR_REPLICA_TYPES] = { 0 }, n = w->n_shapes;
     for (uint64_t s = 0; s < w->sets && w->st == TSR_OK; s++) {
-        uint32_t best = 0, choice = NO_GROUP;
+        uint64_t best = 0, own = n;
+        uint32_t choice = NO_GROUP;
         /* a node of the first type that there is stays unused */
         for (uint64_t t = 0; t < w->p->types; t++)
             if (digit[t] && w->most[s - w->weight[t]] > best) {
@@ -173,23 +184,44 @@ static uint64_t fill(struct work *w, double time, unsigned which)
                 choice = (uint32_t)(n + t);
             }
         for (uint64_t i = 0; i < n; i++) {
-            if (all[i] == 0 || !holds(w, digit, &w->shapes[i]))
+            own = w->shapes[i].step == s ? i : own;
+            if (share[i] == 0 || !holds(w, digit, &w->shapes[i]))
                 continue;
-            uint64_t v = w->most[s - w->shapes[i].step] + all[i];
-            v = v > UINT32_MAX ? UINT32_MAX : v;
+            uint64_t v = w->most[s - w->shapes[i].step] + share[i];
             if (v > best) {
-                best = (uint32_t)v;
+                best = v;
                 choice = (uint32_t)i;
             }
         }
-        w->most[s] = best;
+        if (own < n && w->shapes[own].n <= w->nodes &&
+            (share[own] = share_above(w, &w->shapes[own], best, time, which)) > best) {
+            best = share[own];
+            choice = (uint32_t)own;
+        }
+        w->most[s] = best > UINT32_MAX ? UINT32_MAX : (uint32_t)best;
         w->choice[s] = choice;
         for (uint64_t t = 0; t < w->p->types && ++digit[t] > w->p->count[t]; t++)
             digit[t] = 0;
     }
-    if (all != share)
-        free(all);
-    return w->st == TSR_OK ? w->most[w->sets - 1] : 0;
+}
+
+/* Whether the batch fits within a time; for plans, w->kept is then how. */
+static bool fill(struct work *w, double time, unsigned which)
+{
+    uint64_t *share = tsr_new(w->n_shapes, sizeof *share);
+    if (share)
+        fill_sets(w, share, time, which);
+    else
+        w->st = tsr_fail_nomem(w->err, w->n_shapes * sizeof *share, "shares of groups");
+    bool fits = w->st == TSR_OK && w->most[w->sets - 1] >= w->units;
+    if (fits && which == 0) {
+        uint32_t *choice = w->kept;
+        w->kept = w->choice;
+        w->choice = choice;
+        memcpy(w->kept_share, share, w->n_shapes * sizeof *share);
+    }
+    free(share);
+    return fits;
 }
 
 /* ---- the whole --------------------------------------------------------------------- */
@@ -198,9 +230,11 @@ static uint64_t fill(struct work *w, double time, unsigned which)
 static double least_time(struct work *w, double lo, double hi, double gap, unsigned which,
                          double *below)
 {
+    double step = hi / 32; /* at first: where hi is near, few shares are asked for */
     while (w->st == TSR_OK && hi - lo > gap * hi) {
-        double mid = lo + (hi - lo) / 2;
-        if (fill(w, mid, which) >= w->units)
+        double mid = fmax(lo + (hi - lo) / 2, hi - step);
+        step *= 2;
+        if (fill(w, mid, which))
             hi = mid;
         else
             lo = mid;
@@ -209,36 +243,39 @@ static double least_time(struct work *w, double lo, double hi, double gap, unsig
     return hi;
 }
 
-/* A time at which the batch fits by plans, doubled from that of one unit; INFINITY: none. */
+/* A time at which the batch fits by plans: w->limit, or doubled from that of one unit; INFINITY: none. */
 static double some_time(struct work *w)
 {
     double first = INFINITY;
+    if (isfinite(w->limit))
+        return fill(w, w->limit, 0) ? w->limit : INFINITY;
     for (uint64_t i = 0; i < w->n_shapes && w->st == TSR_OK; i++)
-        first = fmin(first, cost_of(w, &w->shapes[i], 1, 0));
+        if (w->shapes[i].n <= w->nodes)
+            first = fmin(first, cost_of(w, &w->shapes[i], 1, 0));
     double t = first;
     /* 2^60 above the least cost of a unit no share grows any more */
     for (unsigned i = 0; i < 60 && t < INFINITY && w->st == TSR_OK; i++) {
-        if (fill(w, t, 0) >= w->units)
+        if (fill(w, t, 0))
             return t;
         t *= 2;
     }
     return INFINITY;
 }
 
-static tsr_status take(struct work *w, double time)
+static tsr_status take(struct work *w)
 {
     uint64_t set = w->sets - 1, left = w->units, n = 0;
     w->r->groups = tsr_new(w->units + w->n_shapes, sizeof *w->r->groups);
     if (!w->r->groups)
         return tsr_fail_nomem(w->err, w->units * sizeof *w->r->groups, "groups of nodes");
-    while (left && w->choice[set] != NO_GROUP) {
-        uint32_t c = w->choice[set];
+    while (left && w->kept[set] != NO_GROUP) {
+        uint32_t c = w->kept[set];
         if (c >= w->n_shapes) {
             set -= w->weight[c - w->n_shapes];
             continue;
         }
         struct shape *s = &w->shapes[c];
-        uint64_t      share = share_within(w, s, time, 0);
+        uint64_t      share = w->kept_share[c];
         set -= s->step;
         share = share < left ? share : left;
         left -= share;
@@ -261,30 +298,51 @@ static tsr_status take(struct work *w, double time)
     return w->st;
 }
 
+/* No split takes w->limit or less; the bounds say whether one may be. */
+static tsr_status none_below(struct work *w)
+{
+    double lo = w->limit;
+    if (fill(w, lo, 1))
+        (void)least_time(w, 0, w->limit, fmax(w->p->gap, 1e-6) / 4, 1, &lo);
+    w->r->objective = INFINITY;
+    w->r->bound = lo;
+    return w->st;
+}
+
+/* The least time for plans, with groups of one node first: a good time is soon known, and most larger groups need one solve
+ * each to show that they are no better. */
+static double least_of_plans(struct work *w, double gap)
+{
+    double hi = INFINITY, below;
+    for (w->nodes = 1; w->nodes <= w->p->max_nodes && w->st == TSR_OK; w->nodes++) {
+        double known = hi;
+        hi = known < INFINITY ? known * (1 - gap) : some_time(w);
+        if (known < INFINITY && !fill(w, hi, 0))
+            hi = known;
+        else if (hi < INFINITY)
+            hi = least_time(w, 0, hi, gap, 0, &below);
+    }
+    w->nodes = w->p->max_nodes;
+    return hi;
+}
+
 static tsr_status plan(struct work *w)
 {
-    double below = 0, hi = some_time(w);
+    double gap = w->p->gap > 1e-6 ? w->p->gap : 1e-6, hi = least_of_plans(w, gap / 4);
+    if (w->st == TSR_OK && hi == INFINITY && isfinite(w->limit))
+        return none_below(w);
     if (w->st == TSR_OK && hi == INFINITY)
         return tsr_fail(w->err, TSR_E_INFEASIBLE,
                         "the batch does not fit: no choice of groups of at most %llu nodes holds "
                         "the model for all of its requests",
                         (unsigned long long)w->p->max_nodes);
-    double gap = w->p->gap > 1e-6 ? w->p->gap : 1e-6;
-    hi = least_time(w, 0, hi, gap / 4, 0, &below);
     if (w->st != TSR_OK)
         return w->st;
     double lo = 0;
     (void)least_time(w, 0, hi, gap / 4, 1, &lo);
     w->r->bound = lo;
-    /* The choices of the plan again.  Where costs fall with a share after all, as those of plans that
-     * were not searched to the end may, what has been asked since can have moved it. */
-    bool fits = false;
-    for (unsigned i = 0; i < 60 && w->st == TSR_OK && !fits; i++) {
-        fits = fill(w, hi, 0) >= w->units;
-        hi = fits ? hi : 2 * hi;
-    }
-    if (w->st == TSR_OK && fits)
-        w->st = take(w, hi);
+    if (w->st == TSR_OK)
+        w->st = take(w);
     w->r->bound = fmin(w->r->bound, w->r->objective);
     return w->st;
 }
@@ -292,7 +350,7 @@ static tsr_status plan(struct work *w)
 tsr_status tsr_plan_replicas_plan(struct tsr_plan_replicas              *r,
                                   const struct tsr_plan_replica_problem *p, struct tsr_err *err)
 {
-    struct work w = { .p = p, .r = r, .err = err };
+    struct work w = { .p = p, .r = r, .limit = p->below > 0 ? p->below : INFINITY, .err = err };
     memset(r, 0, sizeof *r);
     tsr_status st = prepare(&w);
     if (st == TSR_OK)
@@ -301,6 +359,8 @@ tsr_status tsr_plan_replicas_plan(struct tsr_plan_replicas              *r,
     free(w.costs);
     free(w.most);
     free(w.choice);
+    free(w.kept);
+    free(w.kept_share);
     return st;
 }
 

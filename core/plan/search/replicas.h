@@ -15,10 +15,11 @@
 #include <stdint.h>
 
 #define TSR_REPLICA_TYPES 8u
+#define TSR_REPLICA_NODES 8u /* most of a group */
 
 /* What a group costs with a share of the batch: the best plan found and a proved lower bound, ms.
  * objective INFINITY: no plan was found; bound INFINITY: it is proved that there is none.  A larger
- * share must not cost less.  nodes: [types].  cutoff: dearer plans do not matter. */
+ * share must not cost less.  nodes: [types].  cutoff: dearer plans do not matter, and a bound of it is enough. */
 typedef tsr_status tsr_plan_replica_cost(void *arg, const uint64_t *nodes, uint64_t batch,
                                          double cutoff, double *objective, double *bound,
                                          struct tsr_err *err);
@@ -27,8 +28,9 @@ struct tsr_plan_replica_problem {
     uint64_t               types;                    /* of nodes, 1 .. TSR_REPLICA_TYPES */
     uint64_t               count[TSR_REPLICA_TYPES]; /* nodes of each type */
     uint64_t               batch, unit;              /* unit divides batch, at most 4,096 of them */
-    uint64_t               max_nodes;                /* of a group, 1 .. 4 */
+    uint64_t               max_nodes;                /* of a group, 1 .. TSR_REPLICA_NODES */
     double                 gap;                      /* relative, of the whole */
+    double                 below; /* ms; only splits within it are looked for; 0: any */
     tsr_plan_replica_cost *cost;
     void                  *arg;
 };
@@ -46,7 +48,7 @@ struct tsr_plan_replicas {
 };
 
 /* TSR_E_INFEASIBLE if no split is found (the bound says whether one exists): nodes too small for the model
- * even together, or for the batch. TSR_E_UNSUPPORTED above 2^24 sets of nodes. The answer is zeroed first;
+ * even together, or for the batch.  With `below` that is TSR_OK without groups; the bound is then at most `below`. TSR_E_UNSUPPORTED above 2^24 sets of nodes. The answer is zeroed first;
  * the caller frees it, also after an error. [setup] */
 tsr_status tsr_plan_replicas_plan(struct tsr_plan_replicas              *r,
                                   const struct tsr_plan_replica_problem *p, struct tsr_err *err);

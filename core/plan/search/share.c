@@ -48,3 +48,17 @@ void tsr_plan_share_close(struct tsr_plan_problem *share, struct tsr_plan_cluste
     *share = (struct tsr_plan_problem){ 0 };
     tsr_plan_cluster_destroy(part);
 }
+
+double tsr_plan_share_value(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
+{
+    if (p->o.objective == TSR_OBJECTIVE_PAPER)
+        return a->objective * tsr_plan_problem_rounds(p);
+    return a->outcome.latency_ms + p->o.theta * a->outcome.omega;
+}
+
+double tsr_plan_share_bound(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
+{
+    if (tsr_plan_planned_has_plan(a) && a->objective > 0)
+        return tsr_plan_share_value(p, a) * fmin(fmax(a->bound / a->objective, 0), 1);
+    return a->status == TSR_SOLVED_INFEASIBLE ? INFINITY : 0;
+}

@@ -3,7 +3,7 @@
 #ifndef TSR_PLAN_SEARCH_SHARE_H
 #define TSR_PLAN_SEARCH_SHARE_H
 
-#include "plan/search/problem.h"
+#include "plan/search/search.h"
 
 /* Where a copy is, and what it does. */
 struct tsr_plan_share {
@@ -19,5 +19,9 @@ tsr_status tsr_plan_share_open(struct tsr_plan_problem *share, struct tsr_plan_c
                                const struct tsr_plan_problem *p, const struct tsr_plan_share *of,
                                struct tsr_err *err);
 void       tsr_plan_share_close(struct tsr_plan_problem *share, struct tsr_plan_cluster *part);
+/* What copies are compared by: ms of a plan for all requests of p, with what it costs in quality by theta.  [any] */
+double tsr_plan_share_value(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a);
+/* The least value that the search of `a` leaves open; INFINITY: there is no plan, 0: nothing is proved.  [any] */
+double tsr_plan_share_bound(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a);
 
 #endif
