@@ -18,7 +18,7 @@
 #define BATCH   6u
 #define GAP     1e-7
 
-static uint64_t seed = 1;
+static uint64_t seed = 3; /* without the smallest work memory in the bound, it fails */
 static bool     all_of_them;
 static unsigned compensated, loose, tight; /* plans with some k; bounds below all plans, or equal */
 
@@ -243,7 +243,7 @@ static void lists(void **state)
     }
     (void)printf("%u plans, %u better than without compensation; %u bounds tight, %u loose\n",
                  plans, better, tight, loose);
-    if (seed == 1)
+    if (seed == 3)
         assert_true(plans > 9 && better > 4 && compensated > 9 && tight > 9 && loose > 4);
 }
 
@@ -277,7 +277,7 @@ static void fronts(void **state)
         tsr_plan_front_free(&f);
         take_down(&s);
     }
-    if (seed == 1)
+    if (seed == 3)
         assert_true(points > 0);
 }
 
