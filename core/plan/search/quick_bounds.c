@@ -1,6 +1,7 @@
 /* What is proved of the settings of a changed problem. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "plan/search/lines.h"
 #include "plan/search/settings_quick.h"
 #include "plugin/choices.h"
 
