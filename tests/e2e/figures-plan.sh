@@ -49,8 +49,10 @@ def refill($n; $k; $mp):
     [.plan.stages[] | (.decode_rest_ms // .decode_ms), (.send_decode_rest_ms // .send_decode_ms // 0)] as $less |
     [.plan.stages[] | .prefill_ms, (.send_prefill_ms // 0)] as $pre |
     [.plan.stages[] | .decode_ms, (.send_decode_ms // 0)] as $dec |
+    (($n - 1) * (if $full > 0 then $dec else $less end | add)) as $way | ceil_div(.workload.concurrency; $xi) as $md |
     [$mp * ($pre | max) + ($n - 1) * ($full * ($dec | max) + (if $fewer > 0 then $less | max else 0 end)),
-        ($pre | add) / $c + ($mp - 1 / $c) * ($pre | max) + ($n - 1) * (if $full > 0 then $dec else $less end | add)] | max;
+        ($pre | add) / $c + ($mp - 1 / $c) * ($pre | max) + $way -
+        ($md - ceil_div($k; $xi)) * ([$dec | max, $way / $md] | min)] | max;
 def latency($n):
     .workload as $w | ($w.batch % $w.concurrency) as $rest |
     steady($n) + (($w.batch - $rest) / $w.concurrency - 1) * refill($n; $w.concurrency; prefills($w.concurrency)) +

@@ -52,11 +52,15 @@ static double prompts(const struct tsr_plan_outcome *o, const struct sums *z, do
 
 /* What requests that take freed slots add: the bottlenecks work through them while others decode, unless a micro-batch's
  * way through all its tokens takes longer.  It waits for the prompts of the others, which were freed at about the same
- * time; where one token is made, nobody is. */
+ * time; where one token is made, nobody is.  The last requests take the slots that are free first, while the micro-batches
+ * whose slots stay free are still at work, one after another; at most by the part of the way that an instance leaves out as
+ * well (build_rounds.c). */
 static double refill(const struct tsr_plan_outcome *o, const struct sums *z, uint64_t requests,
-                     bool all, double steps)
+                     uint64_t at_once, double steps)
 {
-    double   pre = prefills(o, requests, all), ahead = pre;
+    bool     all = requests == at_once;
+    double   pre = prefills(o, requests, all), ahead = pre, mu = pieces(at_once, o->decode_mb);
+    double   idle = mu - pieces(requests, o->decode_mb), way, sooner;
     uint64_t full = requests / o->decode_mb, fewer = requests % o->decode_mb;
     if (all) { /* residents go on in the micro-batches that they have */
         full += fewer != 0;
@@ -64,9 +68,11 @@ static double refill(const struct tsr_plan_outcome *o, const struct sums *z, uin
     }
     if (!(steps > 0))
         ahead = fmin(pre, pieces(o->decode_mb, o->prefill_mb));
+    way = steps * (full ? z->dec : z->rest);
+    sooner = idle * fmin(z->most_dec, way / mu);
     return fmax(pre * z->most_pre +
                     steps * ((double)full * z->most_dec + (fewer ? z->most_rest : 0)),
-                prompts(o, z, ahead) + steps * (full ? z->dec : z->rest));
+                prompts(o, z, ahead) + way - sooner);
 }
 
 static double work(const struct tsr_plan_outcome *o, const struct tsr_plan_outcome_stage *s,
@@ -106,9 +112,9 @@ void tsr_plan_outcome_time(struct tsr_plan_outcome *o, const struct tsr_plan_wor
     o->prefill_ms = prompts(o, &z, prefills(o, at_once, true));
     o->latency_ms = o->prefill_ms + tokens(&z, steps, mu);
     if (full > 1)
-        o->latency_ms += (double)(full - 1) * refill(o, &z, at_once, true, steps);
+        o->latency_ms += (double)(full - 1) * refill(o, &z, at_once, at_once, steps);
     if (full && rest)
-        o->latency_ms += refill(o, &z, rest, false, steps);
+        o->latency_ms += refill(o, &z, rest, at_once, steps);
     o->tokens_per_second = o->latency_ms > 0 ? (double)w->batch * n / o->latency_ms * 1e3 : 0;
     for (uint64_t i = 0; i < o->n_stages; i++) {
         struct tsr_plan_outcome_stage *s = &o->stages[i];
