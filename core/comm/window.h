@@ -6,7 +6,7 @@
 #include "comm/coder.h"
 #include "tessera/draft/window.h"
 
-/* Bytes of numbers in the type of the wire: larger sums go through messages. */
+/* Bytes of the rows on the wire: larger sums go through messages. */
 #define TSR_COMM_WINDOW_MOST (UINT64_C(512) << 10)
 
 struct tsr_comm_window {

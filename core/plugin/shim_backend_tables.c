@@ -333,17 +333,19 @@ static const struct tsr_backend_launch_v1 launch = { .load = launch_load,
 
 /* ---- tessera.backend.window/1 --------------------------------------------------------------------------- */
 
-static uint64_t window_room(const void *self, const struct tsr_window *w)
+static uint64_t window_room(const void *self, const struct tsr_window *w,
+                            const struct tsr_codec_wire *wire, const uint64_t *border)
 {
-    uint64_t bytes;
-    TSR_CALL_VALUE(tsr_plugin_shim_device, WINDOW, bytes, room, (shim->base.self, w));
-    return bytes;
+    uint64_t rows;
+    TSR_CALL_VALUE(tsr_plugin_shim_device, WINDOW, rows, room, (shim->base.self, w, wire, border));
+    return rows;
 }
 
-static tsr_status window_sum(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,
+static tsr_status window_sum(void *self, const struct tsr_window *w, uint64_t turn,
+                             const struct tsr_codec_wire *wire, const uint64_t *border,
                              const struct tsr_tensor *x, struct tsr_err *err)
 {
-    TSR_CALL(tsr_plugin_shim_device, WINDOW, sum, w, turn, dtype, x, err);
+    TSR_CALL(tsr_plugin_shim_device, WINDOW, sum, w, turn, wire, border, x, err);
 }
 
 static void window_forget(void *self)

@@ -254,9 +254,12 @@ tsr_status tsr_cuda_linear_fast(struct tsr_cuda *c, const struct tsr_cuda_weight
                                 const struct k_linear *a, uint32_t act, struct tsr_err *err);
 uint64_t   tsr_cuda_fast_work(const struct tsr_cuda *c, const struct tsr_cuda_weight *w,
                               uint64_t tokens);
-const struct tsr_cuda_bench_v1         *tsr_cuda_bench(void); /* bench.h */
-const struct tsr_peaks_v1              *tsr_cuda_peaks(void); /* tessera/draft/peaks.h */
-const struct tsr_backend_codec_v1      *tsr_cuda_codec(void); /* tessera/backend_codec.h */
+const struct tsr_cuda_bench_v1    *tsr_cuda_bench(void); /* bench.h */
+const struct tsr_peaks_v1         *tsr_cuda_peaks(void); /* tessera/draft/peaks.h */
+const struct tsr_backend_codec_v1 *tsr_cuda_codec(void); /* tessera/backend_codec.h */
+struct tsr_codec_wire;
+/* codec.c: the element of wire `mx`, as kernels/encode/encode.c has it, and the bits of a code; 0: not known to devices. */
+uint32_t tsr_cuda_mx_bits(const struct tsr_codec_wire *w, struct k_mx *k);
 const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
 void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);
 const struct tsr_backend_window_v1     *tsr_cuda_window(void); /* window.c */

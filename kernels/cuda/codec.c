@@ -74,44 +74,44 @@ static tsr_status outline_plain(const struct tsr_codec_wire *w, struct wire *o, 
     return TSR_OK;
 }
 
-/* The element's numbers, as kernels/encode/encode.c has them. */
-static int element_of(uint32_t element, struct k_wire *k)
+uint32_t tsr_cuda_mx_bits(const struct tsr_codec_wire *w, struct k_mx *k)
 {
-    uint32_t e = element >> 8, m = element & 0xffu;
-    if (m == 0 || e > 5 || e + m > 7)
+    uint32_t e = w->element >> 8, m = w->element & 0xffu;
+    if (m == 0 || e > 5 || e + m > 7 || w->scale_bits < 4 || w->scale_bits > 8 ||
+        w->rounding > TSR_WIRE_FLOOR || w->scale_rule > TSR_WIRE_SCALE_CEIL || w->block == 0)
         return 0;
-    k->bits = 1 + e + m;
-    k->mant = e ? m : m - 1; /* 1.xxx: an integer's binary point is after its first bit */
-    k->emin = e ? 2 - (1 << (e - 1)) : 0;
-    k->emax = e ? 1 << (e - 1) : 0;
-    k->max = (1u << (k->bits - 1)) - 1;
-    k->special = k->infinite = 1u << 8; /* none */
-    if (element == TSR_MX_FP8_E4M3) {
+    *k = (struct k_mx){ .rounding = w->rounding,
+                        .rule = w->scale_rule,
+                        .sign = e + m,
+                        /* 1.xxx: an integer's binary point is after its first bit */
+                        .mant = e ? m : m - 1,
+                        .max = (1u << (e + m)) - 1,
+                        .special = 1u << 8, /* none */
+                        .infinite = 1u << 8,
+                        .emin = e ? 2 - (1 << (e - 1)) : 0,
+                        .emax = e ? 1 << (e - 1) : 0,
+                        .lim = (1 << (w->scale_bits - 1)) - 1 };
+    if (w->element == TSR_MX_FP8_E4M3) {
         k->special = 0x7f; /* NaN */
         k->max = 0x7e;
-    } else if (element == TSR_MX_FP8_E5M2) {
+    } else if (w->element == TSR_MX_FP8_E5M2) {
         k->special = k->infinite = 0x7c;
         k->max = 0x7b;
         k->emax = 15;
     }
-    return 1;
+    return 1 + e + m;
 }
 
 static tsr_status outline_mx(const struct tsr_codec_wire *w, struct wire *o, struct tsr_err *err)
 {
     struct k_wire *k = &o->k;
-    if (!element_of(w->element, k))
-        return unknown("such elements", err);
-    if (w->scale_bits < 4 || w->scale_bits > 8 || w->rounding > TSR_WIRE_FLOOR ||
-        w->scale_rule > TSR_WIRE_SCALE_CEIL || w->block == 0)
-        return unknown("such scales", err);
+    k->bits = tsr_cuda_mx_bits(w, &k->mx);
+    if (!k->bits)
+        return unknown("such elements or scales", err);
     k->block = cuda_min(w->block, w->cols ? w->cols : 1);
     if (k->block > MX_BLOCK)
         return unknown("such large blocks", err);
     k->scale_bits = w->scale_bits;
-    k->lim = (1 << (w->scale_bits - 1)) - 1;
-    k->rounding = w->rounding;
-    k->rule = w->scale_rule;
     k->tile = 8 * k->block >= MX_TILE ? 8 * k->block : 8 * k->block * (MX_TILE / (8 * k->block));
     k->scale_bytes = (cuda_ceil(w->cols, k->block) * w->scale_bits + 7) / 8;
     k->row_bytes = k->scale_bytes + (w->cols * k->bits + 7) / 8;

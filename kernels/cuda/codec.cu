@@ -10,17 +10,11 @@
  * Eight codes of `bits` bits are `bits` whole bytes of a row, whatever the width, so that a thread takes
  * eight and no byte has two writers.
  */
-#include "k_math.h"
+#include "k_mx.h"
 
 #define DT_F32  1u
 #define DT_F16  2u
 #define DT_BF16 3u
-
-#define EVEN  1u /* rounding: TSR_WIRE_* */
-#define FLOOR 2u
-
-#define SCALE_FLOOR 0u /* scale_rule */
-#define SCALE_EVEN  1u
 
 #define EACH(i, total)                                                                             \
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (total);                \
@@ -136,44 +130,6 @@ TSR_KERNEL(k_plain_decode, struct k_wire, 256)
 
 /* ---- mx ------------------------------------------------------------------------------------ */
 
-/* 2^n, n from -127 (a subnormal) to 127. */
-DEV float mx_pow2(int32_t n)
-{
-    return __uint_as_float(n > -127 ? (uint32_t)(n + 127) << 23 : 0x400000u);
-}
-
-/* The stored scale of a block whose largest magnitude has these bits; 2 * lim + 1: NaN. */
-DEV uint32_t mx_scale(const struct k_wire *w, uint32_t top)
-{
-    /* a subnormal's is less, but the clamp is at -127 or above */
-    int32_t s = (int32_t)(top >> 23) - 127 - w->emax, lim = w->lim;
-    if (w->rule != SCALE_FLOOR && top >= 0x400000u) { /* from 2^-127 on */
-        uint32_t fraction = (top > 0x7fffffu ? top : 2 * top) & 0x7fffffu;
-        uint32_t mask = (1u << w->mant) - 1;
-        s += w->rule == SCALE_EVEN ? fraction + (1u << (22 - w->mant)) > 0x7fffffu
-                                   : fraction > (w->max & mask) << (23 - w->mant);
-    }
-    s = s < -lim ? -lim : s;
-    return (uint32_t)(top >= 0x7f800000u || s > lim ? 2 * lim + 1 : s + lim);
-}
-
-/* One code, from the bits of the exact x * 2^-S. */
-DEV uint32_t mx_code(const struct k_wire *w, float x)
-{
-    uint32_t u = __float_as_uint(x), m = u & 0x7fffffffu, fraction = (m & 0x7fffffu) | 0x800000u;
-    int32_t  e = (int32_t)(m >> 23) - 127 - w->emin; /* a subnormal's is far below 0 */
-    int32_t  far = 23 - (int32_t)w->mant - (e < 0 ? e : 0);
-    uint32_t shift = (uint32_t)(far > 31 ? 31 : far); /* from 25 on nothing is left */
-    uint32_t half = 1u << (shift - 1), add = half;
-    if (w->rounding == EVEN)
-        add = half - 1 + (fraction >> shift & 1);
-    if (w->rounding == FLOOR)
-        add = 0;
-    uint32_t k = ((fraction + add) >> shift) + ((uint32_t)(e < 0 ? 0 : e) << w->mant);
-    k = k > w->max ? w->max : k;
-    return k | (k ? u >> 31 << (w->bits - 1) : 0u);
-}
-
 /* A tile is a.tile columns, whole runs of eight blocks: its scales and its codes are whole bytes. */
 #define MX_BLOCKS 2048u
 
@@ -200,15 +156,15 @@ DEV void mx_tops(const struct k_wire *w, const uint32_t *x, uint32_t n, uint32_t
 DEV void mx_codes(const struct k_wire *w, const float *x, uint32_t n, const uint32_t *scale,
                   uint8_t *codes)
 {
-    const uint32_t block = (uint32_t)w->block, none = 2 * (uint32_t)w->lim + 1;
+    const uint32_t block = (uint32_t)w->block, none = 2 * (uint32_t)w->mx.lim + 1;
     for (uint32_t g = threadIdx.x; 8 * g < n; g += blockDim.x) {
         uint32_t m = codes_at(g, n);
         uint64_t v = 0;
         for (uint32_t k = 0; k < m; k++) {
             uint32_t s = scale[(8 * g + k) / block];
-            float    up = mx_pow2(w->lim - (int32_t)s);
+            float    up = mx_pow2(w->mx.lim - (int32_t)s);
             if (s != none)
-                v |= (uint64_t)mx_code(w, x[8 * g + k] * up) << 8 * k;
+                v |= (uint64_t)mx_code(&w->mx, x[8 * g + k] * up) << 8 * k;
         }
         put_bytes(codes + (uint64_t)g * w->bits, squeeze(v, w->bits), (m * w->bits + 7) / 8,
                   w->aligned);
@@ -230,7 +186,7 @@ TSR_KERNEL(k_mx_encode, struct k_wire, 256)
         mx_tops(&a, AT(const uint32_t, a.x) + from, n, top);
         __syncthreads();
         for (uint32_t b = t; b < blocks; b += blockDim.x)
-            top[b] = mx_scale(&a, top[b]);
+            top[b] = mx_scale(&a.mx, top[b]);
         __syncthreads();
         for (uint32_t g = t; 8 * g < blocks; g += blockDim.x) {
             uint32_t m = codes_at(g, blocks);
@@ -243,18 +199,6 @@ TSR_KERNEL(k_mx_encode, struct k_wire, 256)
         mx_codes(&a, AT(const float, a.x) + from, n, top, row + a.scale_bytes + first / 8 * a.bits);
         __syncthreads();
     }
-}
-
-/* The value of a code before its block's scale; both zeros are +0. */
-DEV float mx_value(const struct k_wire *w, uint32_t code)
-{
-    uint32_t one = 1u << w->mant, m = code & ((1u << (w->bits - 1)) - 1), field = m >> w->mant;
-    uint32_t steps = (m & (one - 1)) | (field ? one : 0u);
-    int32_t  e = 127 + w->emin + (field ? (int32_t)field - 1 : 0) - (int32_t)w->mant;
-    float    v = (float)steps * __uint_as_float((uint32_t)e << 23);
-    if (m >= w->special)
-        v = m == w->infinite ? __uint_as_float(0x7f800000u) : k_nan();
-    return code >> (w->bits - 1) ? 0.0f - v : v;
 }
 
 TSR_KERNEL(k_mx_decode, struct k_wire, 256)
@@ -278,10 +222,10 @@ TSR_KERNEL(k_mx_decode, struct k_wire, 256)
                 if (at % 8 + a.scale_bits > 8)
                     s |= (uint32_t)row[at / 8 + 1] << 8;
                 s = s >> at % 8 & ((1u << a.scale_bits) - 1);
-                scale = s > 2 * (uint32_t)a.lim ? k_nan() : mx_pow2((int32_t)s - a.lim);
+                scale = mx_factor(&a.mx, s);
                 next = (b + 1) * a.block;
             }
-            give(&x[k], mx_value(&a, (uint32_t)(v >> 8 * k) & 0xffu) * scale, a.add);
+            give(&x[k], mx_value(&a.mx, (uint32_t)(v >> 8 * k) & 0xffu) * scale, a.add);
         }
     }
 }

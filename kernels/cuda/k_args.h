@@ -220,6 +220,15 @@ struct k_dense {
     uint32_t        bf16, none;
 };
 
+/* The element of `mx` and how its numbers are rounded. */
+struct k_mx {
+    uint32_t rounding, rule; /* TSR_WIRE_*, TSR_WIRE_SCALE_* */
+    uint32_t sign, mant,
+        max; /* the sign's bit, bits of the mantissa, the largest magnitude's code */
+    uint32_t special, infinite; /* codes from `special` on are NaN, but for `infinite` */
+    int32_t  emin, emax, lim;   /* lim: of the scale's exponent, in both directions */
+};
+
 /* Rows of F32 to a message or back: codec.cu.  Numbers of elements as kernels/encode/kernel.h has them. */
 struct k_wire {
     uint64_t x, ldx; /* F32, elements between rows */
@@ -229,9 +238,8 @@ struct k_wire {
     uint64_t feature, place, factor;   /* SCALED: lists; factor is inv or scale */
     uint64_t kept;
     uint32_t dtype, bits, aligned, add; /* aligned: codes of a row begin on words, or elements do */
-    uint32_t scale_bits, rounding, rule, mant, max;
-    uint32_t special, infinite; /* MX: codes from `special` on are NaN, but for `infinite` */
-    int32_t  emin, emax, lim;
+    uint32_t scale_bits;
+    struct k_mx mx;
 };
 
 /* to = the lower triangle of `from`, F32 [n,n] in rows; above it zeros, or with `mirror` its reflection.

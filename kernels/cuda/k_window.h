@@ -27,8 +27,11 @@
 #define K_WINDOW_ENDED 1u
 #define K_WINDOW_LATE  2u
 
-/* x [rows, cols], F32, becomes the sum over ranks of what their numbers are in `dtype`; then rows [0, biased) get
- * bias [cols] too. */
+/* x [rows, cols], F32, becomes the sum over ranks of what their numbers are in `dtype`, or coded as `mx` if `lanes` is
+ * not 0; then rows [0, biased) get bias [cols] too.
+ *
+ * A run is columns of a row that a thread takes: four or one, or eight of `mx`.  There a row has whole blocks, so that the
+ * last of its runs may have no column.  A half has the codes of all runs, then the blocks' factors, F32. */
 struct k_window {
     uint64_t window[K_WINDOW_RANKS]; /* of each rank, as this device sees it */
     uint64_t half;                   /* bytes from a window's start to the half in use */
@@ -36,9 +39,14 @@ struct k_window {
     uint64_t state;                    /* U32 in memory of the host; 0: all is well */
     uint64_t wait_ns;                  /* for another rank, at most */
     uint32_t rank, ranks, dtype, wide; /* wide: rows of x lie on 16 bytes */
-    uint32_t parts, part;              /* cells of a row; runs of a cell */
+    uint32_t runs, parts, part;        /* of a row; cells of a row; runs of a cell */
     uint32_t resident; /* blocks of k_window_step that are resident at once, at most */
     uint32_t biased;
+    /* MX: runs of a block, 1 to 32; 32-bit words of a run's codes. */
+    uint32_t lanes, log2_lanes, words;
+    /* Two steps: rank r of `slices` adds runs [border[r], border[r + 1]) and codes the sum for all; 0: each adds all. */
+    uint32_t    slices, border[K_WINDOW_RANKS + 1];
+    struct k_mx mx;
 };
 
 /* The sum, then k_norm_step of its rows: a block for a row. */
@@ -47,19 +55,37 @@ struct k_summed_step {
     struct k_norm_step step;
 };
 
-/* Runs of a row: of four columns, or of one where rows are no whole number of fours. */
-#define K_WINDOW_WIDE(cols) ((uint32_t)((cols) % 4 ? (cols) : (cols) / 4))
+/* Columns of a run. */
+#define K_WINDOW_COLUMNS(a) ((a)->lanes ? 8u : (a)->cols % 4 ? 1u : 4u)
 
-/* Sets a->parts and a->part; the grid of k_window_sum. */
+/* Sets runs, parts and part of rows, cols, lanes, slices and border; the grid of k_window_sum.  A cell has whole blocks of
+ * `mx` and columns of one slice; one of a short slice may have none. */
 static inline void k_window_cells(struct k_window *a, uint32_t grid[2])
 {
-    const uint32_t wide = K_WINDOW_WIDE(a->cols);
-    const uint32_t rows = a->rows < K_WINDOW_CELLS ? (uint32_t)a->rows : K_WINDOW_CELLS;
-    const uint32_t most = K_WINDOW_CELLS / rows, parts = 1 + (wide - 1) / K_WINDOW_RUNS;
-    a->parts = most > 0 && most < parts ? most : parts; /* for clang-tidy, most may be 0 */
-    a->part = wide / a->parts + (wide % a->parts != 0);
+    const uint32_t unit = a->lanes ? a->lanes : 1, slices = a->slices ? a->slices : 1;
+    const uint32_t each = K_WINDOW_CELLS / slices; /* cells of a slice */
+    const uint32_t rows = a->rows < each ? (uint32_t)a->rows : each, most = rows ? each / rows : 1;
+    uint32_t       units, parts, part;
+    a->runs = (uint32_t)((a->cols - 1) / ((uint64_t)K_WINDOW_COLUMNS(a) * unit) + 1) * unit;
+    units =
+        a->slices || a->runs < unit ? 1 : a->runs / unit; /* of the largest slice, one at least */
+    for (uint32_t r = 0; r < a->slices; r++) {
+        const uint32_t n = (a->border[r + 1] - a->border[r]) / unit;
+        units = n > units ? n : units;
+    }
+    parts = 1 + (units * unit - 1) / K_WINDOW_RUNS;
+    parts = most > 0 && most < parts ? most : parts; /* for clang-tidy, most may be 0 */
+    part = (units - 1) / parts + 1;
+    a->part = part * unit;
+    a->parts = ((units - 1) / part + 1) * slices; /* without slices none is empty */
     grid[0] = a->parts;
     grid[1] = rows;
+}
+
+/* Bytes of a half that rows of a sum with codes of `mx` take. */
+static inline uint64_t k_window_mx_bytes(const struct k_window *a, uint64_t rows)
+{
+    return rows * a->runs * 4 * a->words + rows * (a->runs >> a->log2_lanes) * 4;
 }
 
 #ifdef __CUDACC__

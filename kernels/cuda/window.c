@@ -27,39 +27,92 @@ tsr_status tsr_cuda_waited(const struct tsr_cuda *c, tsr_status st, struct tsr_e
                     U(w->wait_us), state - K_WINDOW_LATE);
 }
 
-static uint64_t room(const void *self, const struct tsr_window *w)
+/* Slices in runs.  0: they cut a run, or a block of `mx`. */
+static int has_slices(struct k_window *a, uint32_t ranks, const uint64_t *border)
 {
-    (void)self;
+    const uint64_t unit = (uint64_t)K_WINDOW_COLUMNS(a) * (a->lanes ? a->lanes : 1);
+    if (ranks > K_WINDOW_RANKS || border[0] != 0 || border[ranks] != a->cols)
+        return 0;
+    for (uint32_t r = 0; r <= ranks; r++) {
+        const int is_end = border[r] == a->cols;
+        if ((r && border[r] < border[r - 1]) || (!is_end && border[r] % unit))
+            return 0;
+        a->border[r] = is_end ? a->runs : (uint32_t)(border[r] / K_WINDOW_COLUMNS(a));
+    }
+    a->slices = ranks;
+    return 1;
+}
+
+/* What a sum of rows with these codes is, but for its rows; the bytes of a row in a half.  0: it is not added here. */
+static uint64_t outline(const struct tsr_codec_wire *wire, const uint64_t *border, uint32_t ranks,
+                        struct k_window *a)
+{
+    const int is_mx = wire->kind == TSR_WIRE_MX;
+    uint32_t  grid[2];
+    a->cols = wire->cols;
+    a->rows = 1;
+    if (wire->cols == 0 || wire->cols > K_WINDOW_MOST)
+        return 0;
+    if (is_mx) { /* blocks that are runs of a warp */
+        const uint32_t bits = tsr_cuda_mx_bits(wire, &a->mx);
+        if (bits == 0 || wire->block % 8 || wire->block > 256 || wire->block & (wire->block - 1))
+            return 0;
+        a->lanes = (uint32_t)wire->block / 8;
+        a->log2_lanes = (uint32_t)__builtin_ctz(a->lanes);
+        a->words = bits > 4 ? 2 : 1;
+    } else if (wire->kind == TSR_WIRE_PLAIN &&
+               (wire->dtype == TSR_F32 || wire->dtype == TSR_F16 || wire->dtype == TSR_BF16)) {
+        a->dtype = wire->dtype;
+    } else {
+        return 0;
+    }
+    k_window_cells(a, grid); /* the runs */
+    if (border && !has_slices(a, ranks, border))
+        return 0;
+    return is_mx ? k_window_mx_bytes(a, 1) : wire->cols * (wire->dtype == TSR_F32 ? 4 : 2);
+}
+
+static uint64_t half_of(const struct tsr_window *w)
+{
     const uint64_t half = w->bytes < K_WINDOW_HEAD ? 0 : (w->bytes - K_WINDOW_HEAD) / 512 * 256;
     return cuda_min(half, K_WINDOW_MOST);
 }
 
-static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,
+static uint64_t room(const void *self, const struct tsr_window *w,
+                     const struct tsr_codec_wire *wire, const uint64_t *border)
+{
+    struct k_window a = { 0 };
+    const uint64_t  row = outline(wire, border, w->ranks, &a);
+    (void)self;
+    return row ? half_of(w) / row : 0;
+}
+
+static tsr_status sum(void *self, const struct tsr_window *w, uint64_t turn,
+                      const struct tsr_codec_wire *wire, const uint64_t *border,
                       const struct tsr_tensor *x, struct tsr_err *err)
 {
     struct tsr_cuda        *c = self;
     struct tsr_cuda_buffer *b = x->buffer;
     struct tsr_view         v;
-    struct k_window         a = { .half = K_WINDOW_HEAD + (turn & 1) * room(self, w),
+    struct k_window         a = { .half = K_WINDOW_HEAD + (turn & 1) * half_of(w),
                                   .state = w->state_address,
                                   .wait_ns = w->wait_us * 1000,
                                   .rank = w->rank,
-                                  .ranks = w->ranks,
-                                  .dtype = dtype };
+                                  .ranks = w->ranks };
     uint32_t                grid[2];
-    tsr_status              st = tsr_cuda_view(&v, x, "a sum over ranks", "x", TSR_F32, 0, 0, err);
+    tsr_status st = tsr_cuda_view(&v, x, "a sum over ranks", "x", TSR_F32, 0, wire->cols, err);
     if (st != TSR_OK)
         return st;
-    if (v.rows * v.cols * (dtype == TSR_F32 ? 4 : 2) > room(self, w))
-        return tsr_fail(err, TSR_E_INVAL, "a sum of %llu x %llu numbers is larger than its window",
+    if (outline(wire, border, w->ranks, &a) == 0 || v.rows > room(self, w, wire, border))
+        return tsr_fail(err, TSR_E_INVAL, "a sum of %llu x %llu numbers does not fit its window",
                         U(v.rows), U(v.cols));
     memcpy(a.window, w->address, sizeof a.window);
     a.x = v.p;
     a.ldx = v.stride / 4;
     a.rows = v.rows;
-    a.cols = v.cols;
     a.wide = a.cols % 4 == 0 && a.x % 16 == 0 && a.ldx % 4 == 0;
-    a.resident = (uint32_t)cuda_min(c->api->units(c->device), K_WINDOW_CELLS);
+    a.resident =
+        (uint32_t)cuda_min(c->api->units(c->device), K_WINDOW_CELLS / (a.slices ? a.slices : 1));
     k_window_cells(&a, grid);
     TSR_CUDA_ALONE(c);
     if (w->rank >= w->ranks || w->ranks > K_WINDOW_RANKS || (c->window && c->window != w))

@@ -2,81 +2,16 @@
  * theirs and adds all of them itself.  Nothing of it waits for the host, so the launch is part of a token's graph.
  * k_window_step does ADD, NORM and the quantization of the sum's rows too.
  *
- * Reference: core/comm/coder_sum.c (tsr_comm_tree) with codec `plain`; held to its bytes by tests/gpu/test_window.c.
- * Bytes moved by a number, with n ranks: 4 read and 4 written here, the bytes of the type written here and read of
- * each rank, n - 1 times over the link.
+ * Reference: core/comm/coder_sum.c (tsr_comm_tree) with codec `plain` or `mx`; held to its bytes by tests/gpu/test_window.c.
+ * Bytes moved by a number, with n ranks: 4 read and 4 written here, the bytes of the type, or of a code and its part of a
+ * factor, written here and read of each rank, n - 1 times over the link.
  */
 #include "k_norm_step.h"
-#include "k_window.h"
+#include "k_window_mx.h"
 
 #define DT_F32  1u
 #define DT_F16  2u
 #define DT_BF16 3u
-
-/* What a block adds: runs [first, end) of rows row, row + step, ...  Its flags are those of `cells` cells from `cell` on. */
-struct share {
-    uint32_t row, step, first, end, cell, cells;
-};
-
-/* A share's runs, which are the same in all ranks whatever their addresses are.  Rows and columns are counted on, since
- * a division a run would take longer than the run. */
-struct walk {
-    uint32_t row, col;    /* col: in runs */
-    uint32_t down, right; /* from one to the next */
-};
-
-DEV struct walk walk_of(const struct share *s)
-{
-    const uint32_t wide = s->end - s->first;
-    struct walk    w;
-    w.down = blockDim.x / wide * s->step;
-    w.right = blockDim.x % wide;
-    w.row = s->row + threadIdx.x / wide * s->step;
-    w.col = s->first + threadIdx.x % wide;
-    return w;
-}
-
-DEV void walk_on(struct walk *w, const struct share *s)
-{
-    w->row += w->down;
-    w->col += w->right;
-    if (w->col >= s->end) {
-        w->col -= s->end - s->first;
-        w->row += s->step;
-    }
-}
-
-DEV float *place_of(const struct k_window *a, const struct walk *w, uint32_t n)
-{
-    return AT(float, a->x) + w->row * a->ldx + w->col * n;
-}
-
-DEV void x_get(const float *x, uint32_t wide, uint32_t n, float *v)
-{
-    if (wide) {
-        const float4 q = *(const float4 *)(const void *)x;
-        v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w;
-        return;
-    }
-    UNROLL_LOOP
-    for (uint32_t k = 0; k < 4; k++)
-        if (k < n)
-            v[k] = x[k];
-}
-
-DEV void x_put(float *x, uint32_t wide, uint32_t n, const float *v)
-{
-    if (wide) {
-        float4 q;
-        q.x = v[0], q.y = v[1], q.z = v[2], q.w = v[3];
-        *(float4 *)(void *)x = q;
-        return;
-    }
-    UNROLL_LOOP
-    for (uint32_t k = 0; k < 4; k++)
-        if (k < n)
-            x[k] = v[k];
-}
 
 DEV uint32_t narrowed(uint32_t dtype, float v)
 {
@@ -135,60 +70,122 @@ DEV void wait_for(const struct k_window *a, uint32_t r, const uint32_t *flag, ui
     flag_seen();
 }
 
-/* A thread looks at the flag of one rank and cell. */
-DEV void window_sum(const struct k_window *a, const struct share *s)
+/* A share's runs that other ranks add, in the type of `plain`, to this rank's window. */
+DEV void plain_put(const struct k_window *a, const struct share *s)
 {
-    const uint32_t    n = a->cols % 4 ? 1u : 4u, wide = K_WINDOW_WIDE(a->cols);
-    const uint32_t    rows = (uint32_t)a->rows, r = threadIdx.x % K_WINDOW_RANKS;
-    const uint32_t    cell = s->cell + threadIdx.x / K_WINDOW_RANKS;
-    const int         is_looking = threadIdx.x < s->cells * K_WINDOW_RANKS;
-    uint32_t         *own = AT(uint32_t, a->window[a->rank]), *epochs = own + K_WINDOW_FLAGS;
-    const uint32_t    epoch = is_looking ? epochs[cell] + 1 : 0;
-    const struct walk from = walk_of(s);
-    float             v[K_WINDOW_RANKS][4];
-    for (struct walk w = from; w.row < rows; walk_on(&w, s)) {
-        x_get(place_of(a, &w, n), a->wide, n, v[0]);
-        half_put(AT(uint8_t, a->window[a->rank] + a->half), a->dtype, w.row * wide + w.col, n,
+    const uint32_t n = a->cols % 4 ? 1u : 4u, rows = (uint32_t)a->rows;
+    float          v[4];
+    for (struct walk w = walk_of(s); w.row < rows; walk_on(&w, s)) {
+        if (is_own(a, w.col))
+            continue;
+        x_get(place_of(a, &w, n), a->wide, n, v);
+        half_put(AT(uint8_t, a->window[a->rank] + a->half), a->dtype, w.row * a->runs + w.col, n,
+                 v);
+    }
+}
+
+/* own: this rank's numbers as they are, or 0: those in its window. */
+DEV void plain_sum(const struct k_window *a, const struct walk *w, const float *own, uint32_t n,
+                   float v[K_WINDOW_RANKS][4])
+{
+    UNROLL_LOOP
+    for (uint32_t k = 0; k < K_WINDOW_RANKS; k++) {
+        if (k < a->ranks)
+            half_get(AT(const uint8_t, a->window[k] + a->half), a->dtype, w->row * a->runs + w->col,
+                     n, v[k]);
+        if (own && k == a->rank)
+            x_get(own, a->wide, n, v[k]);
+    }
+    UNROLL_LOOP
+    for (uint32_t k = 0; k < K_WINDOW_RANKS; k++)
+        tree_on(v, k, a->ranks, n);
+}
+
+/* This rank's slice of a share: the sum to its window. */
+DEV void plain_reduce(const struct k_window *a, const struct share *share)
+{
+    const struct share s = own_of(a, share);
+    const uint32_t     n = a->cols % 4 ? 1u : 4u, rows = (uint32_t)a->rows;
+    float              v[K_WINDOW_RANKS][4];
+    for (struct walk w = walk_of(&s); w.row < rows; walk_on(&w, &s)) {
+        plain_sum(a, &w, place_of(a, &w, n), n, v);
+        half_put(AT(uint8_t, a->window[a->rank] + a->half), a->dtype, w.row * a->runs + w.col, n,
                  v[0]);
     }
-    __syncthreads();
-    if (is_looking && r < a->ranks && r != a->rank) {
-        flag_raise(AT(uint32_t, a->window[r]) + cell * K_WINDOW_RANKS + a->rank, epoch);
-        wait_for(a, r, own + cell * K_WINDOW_RANKS + r, epoch);
-    }
-    __syncthreads();
-    if (is_looking && r == 0) /* all threads have read it */
-        epochs[cell] = epoch;
-    for (struct walk w = from; w.row < rows; walk_on(&w, s)) {
-        UNROLL_LOOP
-        for (uint32_t k = 0; k < K_WINDOW_RANKS; k++)
-            if (k < a->ranks)
-                half_get(AT(const uint8_t, a->window[k] + a->half), a->dtype, w.row * wide + w.col,
-                         n, v[k]);
-        UNROLL_LOOP
-        for (uint32_t step = 1; step < K_WINDOW_RANKS; step *= 2)
-            UNROLL_LOOP
-        for (uint32_t k = 0; k + step < K_WINDOW_RANKS; k += 2 * step)
-            UNROLL_LOOP
-        for (uint32_t i = 0; i < 4; i++)
-            if (k + step < a->ranks && i < n)
-                v[k][i] += v[k + step][i];
-        if (w.row < a->biased) {
-            x_get(AT(const float, a->bias) + w.col * n, a->wide && a->bias % 16 == 0, n, v[1]);
-            UNROLL_LOOP
-            for (uint32_t i = 0; i < 4; i++)
-                if (i < n)
-                    v[0][i] += v[1][i];
-        }
+}
+
+/* The sum of a share's runs: from the windows of all ranks, or of those that have added them. */
+DEV void plain_add(const struct k_window *a, const struct share *s)
+{
+    const uint32_t n = a->cols % 4 ? 1u : 4u, rows = (uint32_t)a->rows;
+    float          v[K_WINDOW_RANKS][4];
+    for (struct walk w = walk_of(s); w.row < rows; walk_on(&w, s)) {
+        if (a->slices)
+            half_get(AT(const uint8_t, a->window[owner_of(a, w.col)] + a->half), a->dtype,
+                     w.row * a->runs + w.col, n, v[0]);
+        else
+            plain_sum(a, &w, 0, n, v);
+        bias_on(a, &w, w.col * n, n, v[0]);
         x_put(place_of(a, &w, n), a->wide, n, v[0]);
     }
+}
+
+/* To whom a flag goes and whose this rank waits for. */
+#define FROM_ALL  0u /* each rank's */
+#define TO_OWNER  1u /* the numbers of a cell are there for the rank that adds them */
+#define TO_OTHERS 2u /* their sum is there for the others */
+
+/* The block's numbers are in its window; afterwards those of other ranks are there.  A thread looks at the flag of one rank
+ * and cell.  A cell's two flags of a sum in two steps lie in different windows. */
+DEV void meet(const struct k_window *a, const struct share *s, uint32_t step)
+{
+    const uint32_t r = threadIdx.x % K_WINDOW_RANKS;
+    const uint32_t cell = s->cell + threadIdx.x / K_WINDOW_RANKS;
+    const int      is_looking = threadIdx.x < s->cells * K_WINDOW_RANKS;
+    uint32_t      *own = AT(uint32_t, a->window[a->rank]), *epochs = own + K_WINDOW_FLAGS;
+    const uint32_t epoch = is_looking ? epochs[cell] + 1 : 0;
+    const uint32_t owner = step ? cell % a->parts * a->slices / a->parts : a->rank;
+    const int      owns = owner == a->rank, raises = owns ? step != TO_OWNER : step == TO_OWNER;
+    __syncthreads();
+    if (is_looking && r < a->ranks && r != a->rank && (owns || r == owner)) {
+        if (raises)
+            flag_raise(AT(uint32_t, a->window[r]) + cell * K_WINDOW_RANKS + a->rank, epoch);
+        if (!raises || !step)
+            wait_for(a, r, own + cell * K_WINDOW_RANKS + r, epoch);
+    }
+    __syncthreads();
+    if (is_looking && r == 0 && step != TO_OWNER) /* all threads have read it */
+        epochs[cell] = epoch;
+}
+
+DEV void window_sum(const struct k_window *a, const struct share *s)
+{
+    if (a->lanes)
+        mx_put(a, s);
+    else
+        plain_put(a, s);
+    if (a->slices) {
+        meet(a, s, TO_OWNER);
+        if (a->lanes)
+            mx_reduce(a, s);
+        else
+            plain_reduce(a, s);
+    }
+    meet(a, s, a->slices ? TO_OTHERS : FROM_ALL);
+    if (a->lanes)
+        mx_add(a, s);
+    else
+        plain_add(a, s);
 }
 
 /* Grid: cells of a row, rows. */
 TSR_KERNEL(k_window_sum, struct k_window, 256, 4)
 {
-    const uint32_t     wide = K_WINDOW_WIDE(a.cols), first = blockIdx.x * a.part;
-    const uint32_t     end = first + a.part < wide ? first + a.part : wide;
+    const uint32_t     each = a.slices ? a.parts / a.slices : a.parts, slice = blockIdx.x / each;
+    const uint32_t     border = a.slices ? a.border[slice + 1] : a.runs;
+    const uint32_t     from = (a.slices ? a.border[slice] : 0) + blockIdx.x % each * a.part;
+    const uint32_t     first = from < border ? from : border;
+    const uint32_t     end = first + a.part < border ? first + a.part : border;
     const struct share s = { blockIdx.y, gridDim.y, first, end, blockIdx.y * gridDim.x + blockIdx.x,
                              1 };
     window_sum(&a, &s);
@@ -199,9 +196,8 @@ TSR_KERNEL(k_window_step, struct k_summed_step, K_STEP_THREADS)
 {
     __shared__ float4  tiles[NORM_TILE / 4];
     __shared__ float   result;
-    const struct share s = {
-        blockIdx.x, gridDim.x, 0, K_WINDOW_WIDE(a.sum.cols), blockIdx.x * a.sum.parts, a.sum.parts
-    };
+    const struct share s = { blockIdx.x, gridDim.x, 0, a.sum.runs, blockIdx.x * a.sum.parts,
+                             a.sum.parts };
     window_sum(&a.sum, &s);
     sum_seen();
     norm_step(&a.step, blockIdx.x, (float *)(void *)tiles, &result);

@@ -73,6 +73,14 @@ static void ranks_a_bias_twice(struct rig *r)
     ranks_biases(r);
     bias_row(r, 2, GAIN);
 }
+static void ranks_mx_biases_sum_norm_linear(struct rig *r)
+{
+    sum_mx(r, Y);
+    for (uint64_t i = 0; i < T; i++)
+        bias_row(r, i, GAIN);
+    sum_norm(r);
+    linear(r, OUT, X, 0);
+}
 static void ranks_twice(struct rig *r)
 {
     ranks_sum_norm_linear(r);

@@ -12,6 +12,7 @@
 #include "host.h"
 #include "int8_weight.h"
 #include "simt/simt.h"
+#include "tessera/codec.h"
 
 /* ---- a device that counts ------------------------------------------------------------------ */
 
@@ -113,10 +114,24 @@ static void norm(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, stru
     run(r, &op);
 }
 
+static void sum_as(struct rig *r, struct tsr_tensor x, struct tsr_codec_wire wire)
+{
+    wire.struct_size = sizeof wire;
+    wire.cols = x.cols;
+    if (tsr_cuda_window()->sum(r->self, &r->window, r->sums++, &wire, NULL, &x, &r->err) != TSR_OK)
+        fail_msg("%s", r->text);
+}
+
 static void sum_ranks(struct rig *r, struct tsr_tensor x)
 {
-    if (tsr_cuda_window()->sum(r->self, &r->window, r->sums++, TSR_BF16, &x, &r->err) != TSR_OK)
-        fail_msg("%s", r->text);
+    sum_as(r, x, (struct tsr_codec_wire){ .kind = TSR_WIRE_PLAIN, .dtype = TSR_BF16 });
+}
+
+static void sum_mx(struct rig *r, struct tsr_tensor x)
+{
+    sum_as(r, x,
+           (struct tsr_codec_wire){
+               .kind = TSR_WIRE_MX, .element = TSR_MX_FP4_E2M1, .scale_bits = 8, .block = 32 });
 }
 
 static void act(struct rig *r, struct tsr_tensor out, struct tsr_tensor x, struct tsr_tensor y)

@@ -457,6 +457,7 @@ static const struct {
     CASE(ranks_bias_of_a_later_row, 4, 3),
     CASE(ranks_two_biases, 5, 3),
     CASE(ranks_a_bias_twice, 5, 2),
+    CASE(ranks_mx_biases_sum_norm_linear, 8, 2),
     CASE(ranks_twice, 10, 4),
     CASE(ranks_apart, 3, 2),
     CASE(ranks_wait, 3, 2),

@@ -16,10 +16,16 @@ EXTERN(window_unseen)
 #endif
 
 static const struct shape shapes[] = {
-    { 2, TSR_F32, 1, 4096, false, LONG }, { 3, TSR_BF16, 3, 328, false, LONG },
-    { 4, TSR_F16, 5, 204, false, LONG },  { 5, TSR_F32, 2, 37, false, LONG },
-    { 8, TSR_BF16, 1, 64, false, LONG },  { 7, TSR_F16, 3, 5, false, LONG },
-    { 2, TSR_F32, 2, 2056, false, LONG },
+    { 2, TSR_F32, 1, 4096, false, LONG },       { 3, TSR_BF16, 3, 328, false, LONG },
+    { 4, TSR_F16, 5, 204, false, LONG },        { 5, TSR_F32, 2, 37, false, LONG },
+    { 8, TSR_BF16, 1, 64, false, LONG },        { 7, TSR_F16, 3, 5, false, LONG },
+    { 2, TSR_F32, 2, 2056, false, LONG },       { 2, MX(0), 1, 4096, false, LONG },
+    { 3, MX(1), 3, 332, false, LONG },          { 4, MX(2), 5, 204, false, LONG },
+    { 8, MX(0), 2, 37, false, LONG },           { 2, MX(3), 3, 4604, false, LONG },
+    { 2, MX(2), 35, 12, false, LONG },          { 2, TWO + MX(0), 1, 4096, false, LONG },
+    { 3, TWO + TSR_BF16, 3, 328, false, LONG }, { 4, TWO + MX(2), 5, 204, false, LONG },
+    { 3, TWO + TSR_F16, 2, 37, false, LONG },   { 2, TWO + MX(1), 17, 600, false, LONG },
+    { 8, TWO + TSR_F32, 1, 1300, false, LONG }, { 3, TWO + MX(0), 1, 2600, false, LONG },
 };
 
 static bool run(const struct shape *s, const struct simt_kernel *kernel, uint32_t alive,
@@ -32,7 +38,7 @@ static void test_sums(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        for (uint64_t seed = 0; seed < 10; seed++) {
+        for (uint64_t seed = 0; seed < SCHEDULES; seed++) {
             const struct shape *s = &shapes[i];
             open_ranks(s);
             assert_true(run(s, &k_window_sum_simt, s->ranks, seed));
@@ -49,21 +55,24 @@ static void test_sums(void **state)
 /* More runs than the blocks have threads. */
 static void test_rounds(void **state)
 {
-    const struct shape s = { 2, TSR_BF16, 9, 3640, false, LONG };
+    const struct shape all[] = { { 2, TSR_BF16, 9, 3640, false, LONG },
+                                 { 2, MX(0), 9, 7272, false, LONG } };
     (void)state;
-    assert_true(2 * s.rows * s.cols <= HALF);
-    open_ranks(&s);
-    assert_true(run(&s, &k_window_sum_simt, s.ranks, 11));
-    assert_int_equal(wrong(&s), 0);
-    close_ranks(&s);
+    for (size_t i = 0; i < 2; i++) {
+        const struct shape *s = &all[i];
+        open_ranks(s);
+        assert_true(run(s, &k_window_sum_simt, s->ranks, 11));
+        assert_int_equal(wrong(s), 0);
+        close_ranks(s);
+    }
 }
 
 /* Schedules of ten in which a kernel is found to be faulty: by its numbers, or by ranks that get nowhere. */
-static uint32_t found(const struct simt_kernel *kernel, bool one_half)
+static uint32_t found(const struct simt_kernel *kernel, uint32_t dtype, bool one_half)
 {
     uint32_t n = 0;
     for (uint64_t seed = 1; seed <= 10; seed++) {
-        const struct shape s = { 2, TSR_F32, 1, 700, one_half, LONG };
+        const struct shape s = { 2, dtype, 1, 700, one_half, LONG };
         open_ranks(&s);
         n += !run_within(&s, kernel, s.ranks, seed, 64) || wrong(&s);
         close_ranks(&s);
@@ -71,31 +80,46 @@ static uint32_t found(const struct simt_kernel *kernel, bool one_half)
     return n;
 }
 
+static const struct {
+    const char *name;
+    uint32_t    dtype;
+} codes[] = { { "F32", TSR_F32 },
+              { "mx", MX(0) },
+              { "mx in two steps", TWO + MX(0) },
+              { "BF16 in two steps", TWO + TSR_BF16 } };
+
 static void test_faults(void **state)
 {
     (void)state;
-    const uint32_t no_wait = found(&window_no_wait_simt, false);
-    const uint32_t early = found(&window_early_simt, false);
-    const uint32_t unordered = found(&window_unordered_simt, false);
-    const uint32_t one_half = found(&k_window_sum_simt, true);
-    print_message("of 10 schedules find: no wait %u, a flag of the sum before %u, flags before the "
-                  "numbers %u, one half %u\n",
-                  no_wait, early, unordered, one_half);
-    assert_true(no_wait > 0 && early > 0 && unordered > 0 && one_half > 0);
-    assert_int_equal(found(&k_window_sum_simt, false), 0);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        const uint32_t dtype = codes[i].dtype, no_wait = found(&window_no_wait_simt, dtype, false);
+        const uint32_t early = found(&window_early_simt, dtype, false);
+        const uint32_t unordered = found(&window_unordered_simt, dtype, false);
+        const uint32_t one_half = found(&k_window_sum_simt, dtype, true);
+        print_message("%s: of 10 schedules find: no wait %u, a flag of the sum before %u, flags "
+                      "before the numbers %u, one half %u\n",
+                      codes[i].name, no_wait, early, unordered, one_half);
+        assert_true(no_wait > 0 && early > 0 && unordered > 0);
+        /* in two steps a rank writes only where those that read have begun the sum, if its slices stay the same */
+        assert_true(dtype >= TWO ? one_half == 0 : one_half > 0);
+        assert_int_equal(found(&k_window_sum_simt, dtype, false), 0);
+    }
 }
 
 #ifdef WEAK
 static void test_order(void **state)
 {
     (void)state;
-    const uint32_t unfenced = found(&window_unfenced_simt, false);
-    const uint32_t unreleased = found(&window_unreleased_simt, false);
-    const uint32_t unseen = found(&window_unseen_simt, false);
-    print_message(
-        "of 10 schedules find: no fence %u, none before a flag %u, none behind a flag %u\n",
-        unfenced, unreleased, unseen);
-    assert_true(unfenced > 0 && unreleased > 0 && unseen > 0);
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        const uint32_t dtype = codes[i].dtype;
+        const uint32_t unfenced = found(&window_unfenced_simt, dtype, false);
+        const uint32_t unreleased = found(&window_unreleased_simt, dtype, false);
+        const uint32_t unseen = found(&window_unseen_simt, dtype, false);
+        print_message("%s: of 10 schedules find: no fence %u, none before a flag %u, none behind a "
+                      "flag %u\n",
+                      codes[i].name, unfenced, unreleased, unseen);
+        assert_true(unfenced > 0 && unreleased > 0 && unseen > 0);
+    }
 }
 #endif
 

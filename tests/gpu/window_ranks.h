@@ -3,6 +3,7 @@
 #ifndef TSR_TEST_WINDOW_RANKS_H
 #define TSR_TEST_WINDOW_RANKS_H
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,11 +12,18 @@
 
 #include <cmocka.h>
 
+#include "backend.h"
 #include "k_window.h"
 #include "simt/simt.h"
+#include "tessera/codec.h"
 #include "tessera/dtype.h"
 #include "tessera/f16.h"
 
+#if defined SIMT_ASAN || defined SIMT_TSAN
+#define SCHEDULES 3u
+#else
+#define SCHEDULES 10u
+#endif
 #define RANKS K_WINDOW_RANKS
 #define TURNS UINT64_C(5)
 #define LONG  UINT64_C(60000000000) /* ns: only a hang takes so long */
@@ -24,6 +32,16 @@
 #define HALF  (UINT64_C(64) << 10)
 #define MOST                                                                                       \
     512u /* turns of a schedule for a block of a sum; ranks that wait for each other take no more */
+
+#define MX(i) (100u + (i)) /* in place of a type: codes of mx_wire[i] */
+#define TWO   1000u        /* more than that: in two steps */
+
+static const struct tsr_codec_wire mx_wire[] = {
+    { .element = TSR_MX_FP4_E2M1, .block = 32, .scale_bits = 8, .rounding = TSR_WIRE_EVEN },
+    { .element = TSR_MX_FP6_E2M3, .block = 64, .scale_bits = 8, .rounding = TSR_WIRE_EVEN },
+    { .element = TSR_MX_INT(8), .block = 8, .scale_bits = 6, .rounding = TSR_WIRE_EVEN },
+    { .element = TSR_MX_FP3_E1M1, .block = 256, .scale_bits = 8, .rounding = TSR_WIRE_EVEN },
+};
 
 struct shape {
     uint32_t ranks, dtype;
@@ -64,23 +82,99 @@ static float number(uint32_t r, uint32_t turn, uint64_t i)
 
 /* ---- the sum, by its definition ------------------------------------------------------- */
 
-static float leaf(const struct shape *s, uint32_t r, uint32_t turn, uint64_t i)
+/* A magnitude of an element with e bits of exponent and m of mantissa. */
+static double mx_magnitude(uint32_t e, uint32_t m, uint32_t k)
 {
-    float v = number(r, turn, i);
-    return s->dtype == TSR_F16    ? tsr_f16_f32(tsr_f32_f16(v))
-           : s->dtype == TSR_BF16 ? tsr_bf16_f32(tsr_f32_bf16(v))
-                                  : v;
+    const int bias = e ? (1 << (e - 1)) - 1 : 0, field = e ? (int)(k >> m) : 0;
+    if (e == 0)
+        return ldexp(k, 1 - (int)m);
+    const double part = ldexp(k & ((1u << m) - 1), -(int)m);
+    return field ? ldexp(1 + part, field - bias) : ldexp(part, 1 - bias);
+}
+
+/* A block becomes, each of its numbers, the nearest value of the element, ties to the even one, under the power of two that
+ * the largest magnitude gives: docs/formats/mx.md, with a search over all values. */
+static void code_block(const struct tsr_codec_wire *w, float *x, uint64_t n)
+{
+    const uint32_t e = w->element >> 8, m = w->element & 0xffu;
+    double         top = 0;
+    for (uint64_t c = 0; c < n; c++)
+        top = fmax(top, fabs((double)x[c]));
+    const int scale = top > 0 ? ilogb(top) - (e ? 1 << (e - 1) : 0) : 0;
+    for (uint64_t c = 0; c < n; c++) {
+        const double v = ldexp(x[c], -scale);
+        double       best = 0, off = INFINITY;
+        for (uint32_t k = 0; k < 1u << (e + m); k++) {
+            const double to = mx_magnitude(e, m, k), d = fabs(fabs(v) - to);
+            if (d < off || (d == off && k % 2 == 0)) {
+                off = d;
+                best = to;
+            }
+        }
+        x[c] = best == 0 ? 0 : (float)ldexp(v < 0 ? -best : best, scale);
+    }
+}
+
+/* Columns [first, end) of a row are coded and decoded; blocks of `mx` begin at multiples of their columns. */
+static void code_part(const struct shape *s, float *row, uint64_t first, uint64_t end)
+{
+    const uint32_t code = s->dtype % TWO;
+    for (uint64_t c = first; c < end && code < MX(0); c++)
+        row[c] = code == TSR_F16    ? tsr_f16_f32(tsr_f32_f16(row[c]))
+                 : code == TSR_BF16 ? tsr_bf16_f32(tsr_f32_bf16(row[c]))
+                                    : row[c];
+    for (uint64_t c = first; c < end && code >= MX(0);) {
+        const struct tsr_codec_wire *w = &mx_wire[code - MX(0)];
+        const uint64_t               n = end - c < w->block ? end - c : w->block;
+        code_block(w, row + c, n);
+        c += n;
+    }
+}
+
+/* Slices as the core has them. */
+static uint64_t border_of(const struct shape *s, uint64_t r)
+{
+    const uint64_t units = (s->cols + 63) / 64, c = units * r / s->ranks * 64;
+    return c < s->cols ? c : s->cols;
 }
 
 /* The left half is the largest power of two that leaves something to the right. */
-static float tree(const struct shape *s, uint32_t first, uint32_t n, uint32_t turn, uint64_t i)
+static float tree(const struct shape *s, const float *x, uint32_t n)
 {
     uint32_t half = 1;
     if (n == 1)
-        return leaf(s, first, turn, i);
+        return *x;
     while (2 * half < n)
         half *= 2;
-    return tree(s, first, half, turn, i) + tree(s, first + half, n - half, turn, i);
+    return tree(s, x, half) + tree(s, x + half * s->cols, n - half);
+}
+
+/* The sums of all turns, [TURNS][rows][cols], for the caller to free. */
+static float *wanted(const struct shape *s)
+{
+    const uint64_t n = s->cols;
+    float         *want = malloc(TURNS * s->rows * n * sizeof *want);
+    float         *x = malloc(s->ranks * n * sizeof *x);
+    assert_true(want && x);
+    for (uint32_t i = 0; i < TURNS * s->rows; i++) {
+        float *row = want + i * n;
+        for (uint32_t r = 0; r < s->ranks; r++) {
+            for (uint64_t c = 0; c < n; c++)
+                x[r * n + c] = number(r, i / (uint32_t)s->rows, i % s->rows * n + c);
+            if (s->dtype < TWO) {
+                code_part(s, x + r * n, 0, n);
+                continue;
+            }
+            code_part(s, x + r * n, 0, border_of(s, r)); /* not what it adds itself */
+            code_part(s, x + r * n, border_of(s, r + 1), n);
+        }
+        for (uint64_t c = 0; c < n; c++)
+            row[c] = tree(s, x + c, s->ranks);
+        for (uint32_t r = 0; r < s->ranks && s->dtype >= TWO; r++)
+            code_part(s, row, border_of(s, r), border_of(s, r + 1));
+    }
+    free(x);
+    return want;
 }
 
 /* ---- ranks ---------------------------------------------------------------------------- */
@@ -130,6 +224,7 @@ static void open_ranks(const struct shape *s)
     }
     for (uint32_t r = 0; r < s->ranks; r++) {
         struct k_window *a = &rank[r].a;
+        const uint32_t   code = s->dtype % TWO;
         *a = (struct k_window){ .x = rank[r].x + (r % 2 ? 12 : 0),
                                 .ldx = stride(s),
                                 .rows = s->rows,
@@ -138,12 +233,27 @@ static void open_ranks(const struct shape *s)
                                 .wait_ns = s->wait_ns,
                                 .rank = r,
                                 .ranks = s->ranks,
-                                .dtype = s->dtype,
+                                .dtype = code,
                                 .resident = K_WINDOW_CELLS,
                                 .wide = s->cols % 4 == 0 && r % 2 == 0 };
+        if (code >= MX(0)) {
+            const struct tsr_codec_wire *w = &mx_wire[code - MX(0)];
+            const uint32_t               bits = tsr_cuda_mx_bits(w, &a->mx);
+            assert_true(bits > 0);
+            a->lanes = (uint32_t)w->block / 8;
+            a->log2_lanes = (uint32_t)__builtin_ctz(a->lanes);
+            a->words = bits > 4 ? 2 : 1;
+        }
         for (uint32_t o = 0; o < s->ranks; o++)
             a->window[o] = o == r ? rank[o].window : seen(rank[o].window, r);
+        k_window_cells(a, rank[r].grid); /* runs */
+        a->slices = s->dtype >= TWO ? s->ranks : 0;
+        for (uint32_t o = 0; o <= a->slices; o++)
+            a->border[o] = border_of(s, o) == s->cols
+                               ? a->runs
+                               : (uint32_t)border_of(s, o) / K_WINDOW_COLUMNS(a);
         k_window_cells(a, rank[r].grid);
+        assert_true(!a->lanes || k_window_mx_bytes(a, s->rows) <= HALF);
     }
 }
 
@@ -239,13 +349,12 @@ static bool run_within(const struct shape *s, const struct simt_kernel *kernel, 
 /* Numbers that are not those of the tree. */
 static uint64_t wrong(const struct shape *s)
 {
+    float   *want = wanted(s);
     uint64_t n = 0;
     for (uint32_t r = 0; r < s->ranks; r++)
-        for (uint64_t j = 0; j < TURNS * s->rows * s->cols; j++) {
-            float want =
-                tree(s, 0, s->ranks, (uint32_t)(j / (s->rows * s->cols)), j % (s->rows * s->cols));
-            n += tsr_f32_bits(want) != tsr_f32_bits(rank[r].got[j]);
-        }
+        for (uint64_t j = 0; j < TURNS * s->rows * s->cols; j++)
+            n += tsr_f32_bits(want[j]) != tsr_f32_bits(rank[r].got[j]);
+    free(want);
     return n;
 }
 

@@ -396,7 +396,8 @@ static void test_wrong(void **state)
     assert_int_equal(st, TSR_E_CANCELLED);
     assert_true(error_is(&m->e.err, "", "rank#1"));
     close_ranks(&all);
-    open_ranks(&all, "nccl:device=0", "mx", TSR_COMM_ALL_GATHER, 2, 100000);
+    /* a codec whose sums are messages */
+    open_ranks(&all, "nccl:device=0", "int4_bf16", TSR_COMM_ALL_GATHER, 2, 100000);
     m = &all.m[1];
     st = tsr_comm_group_sum_on(m->g, 0, 0, late_table(), m->backend, &m->t, &m->done, &m->e.err);
     assert_int_equal(st, TSR_E_DEVICE);

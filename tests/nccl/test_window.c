@@ -232,12 +232,43 @@ static void test_sums(void **state)
     assert_int_equal(sums("plain", TSR_COMM_TWO_STEP, 3, false), 0);
 }
 
-/* A sum that rounds twice, other wires, and a rank on its host. */
+/* All that the codec's options change, with blocks of one lane to a whole warp; columns are no whole number of them. */
+static void test_mx(void **state)
+{
+    static const char *const codecs[] = {
+        "mx:element=fp4_e2m1,block=32",
+        "mx:element=fp8_e4m3,block=8,rounding=nearest",
+        "mx:element=fp8_e5m2,block=16,scale_rule=ceil",
+        "mx:element=fp6_e3m2,block=64,scale_bits=5",
+        "mx:element=int8,block=256,scale_rule=even",
+        "mx:element=fp3_e1m1,block=128,rounding=floor,scale_bits=4",
+    };
+    (void)state;
+    for (uint32_t n = 2; n <= MAX_RANKS; n++)
+        assert_int_equal(sums("mx", TSR_COMM_ALL_GATHER, n, false), 0);
+    for (size_t i = 0; i < sizeof codecs / sizeof *codecs; i++)
+        assert_int_equal(sums(codecs[i], TSR_COMM_ALL_GATHER, 2 + i % 2, false), 0);
+}
+
+/* Ranks that add slices, and code the sum again. */
+static void test_two_steps(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= MAX_RANKS; n++) {
+        assert_int_equal(sums("mx", TSR_COMM_TWO_STEP, n, false), 0);
+        assert_int_equal(sums("plain:dtype=bf16", TSR_COMM_TWO_STEP, n, false), 0);
+    }
+    assert_int_equal(sums("plain:dtype=f16", TSR_COMM_TWO_STEP, 3, false), 0);
+    assert_int_equal(sums("mx:element=int8,block=64,scale_bits=6", TSR_COMM_TWO_STEP, 3, false), 0);
+}
+
+/* Blocks that a warp or a slice does not have, and a rank on its host. */
 static void test_messages(void **state)
 {
     (void)state;
-    assert_true(sums("plain:dtype=bf16", TSR_COMM_TWO_STEP, 3, false) > 0);
-    assert_true(sums("mx", TSR_COMM_ALL_GATHER, 2, false) > 0);
+    assert_true(sums("mx:block=24", TSR_COMM_ALL_GATHER, 2, false) > 0);
+    assert_true(sums("mx:block=512", TSR_COMM_ALL_GATHER, 2, false) > 0);
+    assert_true(sums("mx:block=128", TSR_COMM_TWO_STEP, 2, false) > 0);
     assert_true(sums("plain", TSR_COMM_ALL_GATHER, 3, true) > 0);
 }
 
@@ -306,9 +337,11 @@ static int close_all(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_sums),
-                                        cmocka_unit_test(test_messages),
-                                        cmocka_unit_test(test_blind), cmocka_unit_test(test_graphs),
-                                        cmocka_unit_test(test_late) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums),      cmocka_unit_test(test_mx),
+        cmocka_unit_test(test_two_steps), cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_blind),     cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_late)
+    };
     return cmocka_run_group_tests_name("cuda-nccl-window", tests, open_all, close_all);
 }

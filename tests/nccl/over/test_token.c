@@ -320,10 +320,14 @@ static const struct way ways[] = {
       true, 2, 0, UINT64_C(13) * WIDE_LAYERS *RANKS + 4 },
     { "stages", "llama", W4, "plain", TSR_COMM_ALL_GATHER, "devices=2", TSR_ACT_A8, STAGES, true,
       UINT64_C(2) * STAGES, 0, UINT64_C(10) * WIDE_LAYERS *RANKS + 12 },
+    { "mx", "llama", W4, "mx", TSR_COMM_ALL_GATHER, "devices=2", TSR_ACT_A8, 1, true, 2, 0,
+      UINT64_C(10) * WIDE_LAYERS *RANKS + 4 },
+    { "mx in two steps", "llama", W4, "mx", TSR_COMM_TWO_STEP, "devices=2", TSR_ACT_A8, 1, true, 2,
+      0, UINT64_C(10) * WIDE_LAYERS *RANKS + 4 },
     { "no peers", "llama", W4, "plain", TSR_COMM_ALL_GATHER, "devices=2,nopeers", TSR_ACT_A8, 1,
       false, 4, 79, 0 },
-    { "codec mx", "llama", W4, "mx", TSR_COMM_TWO_STEP, "devices=2", TSR_ACT_A8, 1, false, 4, 115,
-      0 },
+    { "mx by messages", "llama", W4, "mx", TSR_COMM_TWO_STEP, "devices=2,nopeers", TSR_ACT_A8, 1,
+      false, 4, 115, 0 },
 };
 
 static void test_windows(void **state)
@@ -339,17 +343,24 @@ static void test_stages(void **state)
     check(&ways[2]);
 }
 
-static void test_messages(void **state)
+static void test_mx(void **state)
 {
     (void)state;
     check(&ways[3]);
     check(&ways[4]);
 }
 
+static void test_messages(void **state)
+{
+    (void)state;
+    check(&ways[5]);
+    check(&ways[6]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_windows),
-                                        cmocka_unit_test(test_stages),
+                                        cmocka_unit_test(test_stages), cmocka_unit_test(test_mx),
                                         cmocka_unit_test(test_messages) };
     struct tsr_errbuf       e = TSR_ERRBUF(e);
     registry = golden_registry(1, NULL, &pool);

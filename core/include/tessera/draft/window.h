@@ -10,17 +10,19 @@
  *
  *     static tsr_status sum_there(const struct tsr_backend_window_v1 *t, void *self,
  *                                 const struct tsr_window *w, uint64_t turn,
+ *                                 const struct tsr_codec_wire *wire,
  *                                 const struct tsr_tensor *x, struct tsr_err *err)
  *     {
- *         if (w->ranks == 0 || 4 * x->rows * x->cols > t->room(self, w))
+ *         if (w->ranks == 0 || x->rows > t->room(self, w, wire, NULL))
  *             return tsr_fail(err, TSR_E_UNSUPPORTED, "the sum goes through messages");
- *         return t->sum(self, w, turn, TSR_F32, x, err);
+ *         return t->sum(self, w, turn, wire, NULL, x, err);
  *     }
  */
 #ifndef TSR_DRAFT_WINDOW_H
 #define TSR_DRAFT_WINDOW_H
 
 #include "tessera/backend.h"
+#include "tessera/codec.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -61,14 +63,20 @@ struct tsr_backend_window_v1 {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* Bytes of the largest sum in the window, in its dtype.  [any] */
-    uint64_t (*room)(const void *self, const struct tsr_window *w);
+    /* Rows of the largest sum in the window whose numbers are coded as `wire` has it (tessera/codec.h).  border NULL:
+     * every rank adds all numbers; else [w->ranks + 1], ascending from 0 to wire->cols: rank r adds columns
+     * [border[r], border[r + 1]) and codes the sum again for all ranks.  0: the backend does not add so.  Equal on all ranks
+     * with equal windows.  [any] */
+    uint64_t (*room)(const void *self, const struct tsr_window *w,
+                     const struct tsr_codec_wire *wire, const uint64_t *border);
 
-    /* Queues, on the default stream, x [rows, cols] F32 = the sum over the ranks of x rounded to dtype (TSR_F32, TSR_F16,
-     * TSR_BF16), by the tree of docs/decisions/numerics.md.  All ranks queue the same sums in the same order; turn is the
-     * number of sums before.  A rank that does not come is reported by the next function that waits: TSR_E_DEVICE.
-     * w outlives the work; forget() before the window ends.  [worker] */
-    tsr_status (*sum)(void *self, const struct tsr_window *w, uint64_t turn, uint32_t dtype,
+    /* Queues, on the default stream, x [rows, wire->cols] F32 = the sum over the ranks of what x is after it was coded, by
+     * the tree of docs/decisions/numerics.md.  With borders a rank's own columns are not coded before they are added, as in
+     * messages.  All ranks queue the same sums in the same order; turn is the number of sums before.  A rank that does
+     * not come is reported by the next function that waits: TSR_E_DEVICE.  w outlives the work; forget() before the
+     * window ends.  [worker] */
+    tsr_status (*sum)(void *self, const struct tsr_window *w, uint64_t turn,
+                      const struct tsr_codec_wire *wire, const uint64_t *border,
                       const struct tsr_tensor *x, struct tsr_err *err);
     void (*forget)(void *self); /* waits for the sums */
 };
