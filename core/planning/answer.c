@@ -17,7 +17,8 @@
 
 /* ---- quality ------------------------------------------------------------------------- */
 
-bool tsr_planning_omega_is_proved(const struct tsr_planning_omega *o)
+/* Whether it is within 2 % of the least. */
+static bool is_proved(const struct tsr_planning_omega *o)
 {
     return o->omega <= o->bound * CLOSE * (1 + 1e-9) || o->omega == 0;
 }
@@ -26,7 +27,7 @@ bool tsr_planning_omega_is_proved(const struct tsr_planning_omega *o)
 static bool proves_none(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a,
                         double cutoff)
 {
-    bool whole = !a->ignored && p->memory.place != TSR_PLAN_HEAD_FIRST; /* settings.h: a bound */
+    bool whole = !a->ignored && p->memory.place != TSR_PLAN_HEAD_FIRST; /* no test has its bounds */
     return whole && !tsr_plan_planned_has_plan(a) &&
            (a->status == TSR_SOLVED_INFEASIBLE || a->bound >= cutoff * (1 - 1e-9));
 }
@@ -107,7 +108,7 @@ bool tsr_planning_omega_put(json_t *j, const struct tsr_planning_omega *o)
 {
     return tsr_pipeline_json_put_real(j, "omega_in_time", o->omega) &&
            tsr_pipeline_json_put_real(j, "omega_bound", o->bound) &&
-           tsr_pipeline_json_put(j, "omega_proved", json_boolean(tsr_planning_omega_is_proved(o)));
+           tsr_pipeline_json_put(j, "omega_proved", json_boolean(is_proved(o)));
 }
 
 static tsr_status found(struct tsr_planning_buying *z, const struct answer *x, const char *what,

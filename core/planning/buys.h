@@ -37,9 +37,7 @@ struct tsr_planning_omega {
 tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
                                     const struct tsr_plan_problem *p, double ms, double known,
                                     double end, struct tsr_planning_omega *o, struct tsr_err *err);
-/* Whether it is within 2 % of the least.  [any] */
-bool tsr_planning_omega_is_proved(const struct tsr_planning_omega *o);
-/* As "omega_in_time", "omega_bound" and "omega_proved" of j; false when out of memory. */
+/* As "omega_in_time", "omega_bound" and "omega_proved" of j, proved within 2 %; false when out of memory. */
 bool tsr_planning_omega_put(json_t *j, const struct tsr_planning_omega *o);
 /* Solves the changed problem, adds what it buys to the list. */
 tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
