@@ -10,14 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ONE_COPY 8u /* default: up to this many nodes, all share one copy */
-#define USUAL    2u /* default number of nodes of a copy */
-
-bool tsr_planning_copies(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k)
-{
-    uint64_t n = pl->cluster->n_nodes;
-    return k->copy_nodes ? n > 1 : n > ONE_COPY;
-}
+#define USUAL 2u /* default number of nodes of a copy */
 
 /* Most nodes of a copy; of `replicas: auto` all but one, as all of them together are one pipeline. */
 static uint64_t nodes_of(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k)

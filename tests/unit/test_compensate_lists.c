@@ -238,7 +238,7 @@ static void lists(void **state)
                     fail_msg("problem %u of seed %llu: k of mask %u take %.12g ms, of %u %.12g", i,
                              (unsigned long long)seed, mask, value[mask], less, value[less]);
         }
-        plans += isfinite(value[(1 << KS) - 1]);
+        plans += isfinite(value[(1 << KS) - 1]) ? 1 : 0;
         better += value[(1 << KS) - 1] < value[1] * (1 - 1e-4);
     }
     (void)printf("%u plans, %u better than without compensation; %u bounds tight, %u loose\n",

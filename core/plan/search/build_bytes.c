@@ -149,7 +149,7 @@ static uint64_t more_on(const struct tsr_plan_built *b, uint64_t k,
                         const struct tsr_plan_build_ends *ends)
 {
     const struct tsr_plan_built_kind *kind = &b->kinds[k];
-    int                               role = b->meshes.kinds[k].role;
+    enum tsr_plan_role                role = b->meshes.kinds[k].role;
     uint64_t                          least = UINT64_MAX, more;
     if (b->p->work_k < b->p->most_k)
         return 0;

@@ -265,16 +265,6 @@ static tsr_status check_sizes(const struct tsr_plan_problem *p, struct tsr_err *
     return TSR_OK;
 }
 
-double tsr_plan_build_stretch(const struct tsr_plan_built *b, uint64_t pre, uint64_t dec)
-{
-    const struct tsr_plan_problem *p = b->p;
-    uint64_t                       batch = b->whole.batch;
-    if (p->o.objective == TSR_OBJECTIVE_PAPER || p->whole ||
-        tsr_plan_build_piece(p, pre) < p->work.s)
-        return 1;
-    return (double)tsr_plan_prefill_count(batch, pre, dec) / ceil((double)batch / (double)pre);
-}
-
 tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *counts,
                                   struct tsr_err *err)
 {

@@ -1,4 +1,4 @@
-/* plan/search/search_internal.h - shared by search.c (instances) and search_sides.c (which devices plans begin and end on). */
+/* plan/search/search_internal.h - shared by search.c, search_parts.c (instances) and search_sides.c (which devices plans begin and end on). */
 #ifndef TSR_PLAN_SEARCH_SEARCH_INTERNAL_H
 #define TSR_PLAN_SEARCH_SEARCH_INTERNAL_H
 

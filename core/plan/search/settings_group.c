@@ -47,7 +47,8 @@ uint64_t tsr_settled_first(const struct settled *z, uint64_t i)
     return z->groups ? k : i;
 }
 
-uint64_t tsr_settled_last(const struct settled *z, uint64_t i)
+/* The one of the smallest k, likewise. */
+static uint64_t last_of(const struct settled *z, uint64_t i)
 {
     uint64_t k = z->n - 1;
     while (z->groups && k > i && !is_alike(&z->list[k], &z->list[i]))
@@ -58,7 +59,7 @@ uint64_t tsr_settled_last(const struct settled *z, uint64_t i)
 void tsr_settled_put_group(const struct settled *z, uint64_t i, struct tsr_plan_problem *q)
 {
     tsr_plan_settings_put(q, &z->list[tsr_settled_first(z, i)]);
-    q->work_k = z->list[tsr_settled_last(z, i)].most_k;
+    q->work_k = z->list[last_of(z, i)].most_k;
 }
 
 /* The greatest bound of a round of the group that others tell (tsr_settled_known_round()). */
@@ -153,7 +154,8 @@ static bool is_open(const struct settled *z, uint64_t first, double limit)
     return false;
 }
 
-tsr_status tsr_settled_group(struct settled *z, uint64_t i, bool likely, struct tsr_err *err)
+/* Once for each group: its bound, and its plan where that is one of a setting. */
+static tsr_status search_group(struct settled *z, uint64_t i, bool likely, struct tsr_err *err)
 {
     struct tsr_plan_problem q = *z->p;
     struct tsr_plan_planned a;
@@ -194,4 +196,19 @@ tsr_status tsr_settled_group(struct settled *z, uint64_t i, bool likely, struct 
              z->value);
     tsr_plan_planned_put_back(&a);
     return st;
+}
+
+tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
+                              struct tsr_plan_planned *last, struct tsr_err *err)
+{
+    if (!z->groups)
+        return tsr_settled_member(z, i, likely, last, err);
+    if (likely) /* soon told, and often as good: then the group's bound only has to prove it */
+        TSR_TRY(tsr_settled_member(z, last_of(z, i), likely, last, err));
+    TSR_TRY(search_group(z, i, likely, err));
+    uint64_t next = z->groups[i].next;
+    if (next == i)
+        return tsr_settled_member(z, i, likely, last, err);
+    TSR_TRY(tsr_settled_member(z, next, likely, last, err));
+    return tsr_settled_member(z, i, false, last, err);
 }

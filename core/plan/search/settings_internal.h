@@ -55,12 +55,8 @@ tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_proble
 tsr_status tsr_settled_groups_open(struct settled *z, struct tsr_err *err);
 /* The first setting of i's group; i itself without groups.  [any] */
 uint64_t tsr_settled_first(const struct settled *z, uint64_t i);
-/* The one of the smallest k, likewise.  [any] */
-uint64_t tsr_settled_last(const struct settled *z, uint64_t i);
 /* Puts the bound of i's group into q: what each of its settings allows, q allows too.  [any] */
 void tsr_settled_put_group(const struct settled *z, uint64_t i, struct tsr_plan_problem *q);
-/* Once for each group: its bound, and its plan where that is one of a setting.  likely: as below.  [setup] */
-tsr_status tsr_settled_group(struct settled *z, uint64_t i, bool likely, struct tsr_err *err);
 /* The greatest known bound of a round of setting i: a round of fewer requests in the same chunks takes no longer, nor
  * does one with a narrower cache, if that is not charged to the limit on omega.  [any] */
 double tsr_settled_known_round(const struct settled *z, uint64_t i);
@@ -79,6 +75,9 @@ bool tsr_settled_is_narrower(const struct tsr_plan_problem *p, uint32_t a, uint3
  * bytes for stages of all widths, and a narrow cache may take more on a wide one. *bytes: freed by the caller, also after an
  * error; until then q has it.  [setup] */
 tsr_status tsr_settled_make_room(struct tsr_plan_problem *q, int64_t **bytes, struct tsr_err *err);
+/* As tsr_settled_search(), of setting i by itself, whatever is known of its group.  [setup] */
+tsr_status tsr_settled_member(struct settled *z, uint64_t i, bool likely,
+                              struct tsr_plan_planned *last, struct tsr_err *err);
 /* Takes a plan over; what the best one counted so far goes on.  [any] */
 void tsr_settled_take(struct settled *z, uint64_t i, struct tsr_plan_planned *a, double value);
 /* The search of setting i; the best plan's own setting may come out as good again.  likely: it may well have the best plan, so

@@ -221,8 +221,7 @@ void tsr_settled_keep(const struct settled *z, uint64_t i, const struct tsr_plan
         tsr_plan_bounds_put(z->shared, i, q->max_omega, slope_of(q), value);
 }
 
-/* By itself, whatever is known of its group. */
-static tsr_status search_member(struct settled *z, uint64_t i, bool likely,
+tsr_status tsr_settled_member(struct settled *z, uint64_t i, bool likely,
                                 struct tsr_plan_planned *last, struct tsr_err *err)
 {
     struct tsr_plan_problem q = *z->p;
@@ -275,19 +274,4 @@ static tsr_status search_member(struct settled *z, uint64_t i, bool likely,
     if (own || value < z->value)
         tsr_settled_take(z, i, last, value);
     return TSR_OK;
-}
-
-tsr_status tsr_settled_search(struct settled *z, uint64_t i, bool likely,
-                              struct tsr_plan_planned *last, struct tsr_err *err)
-{
-    if (!z->groups)
-        return search_member(z, i, likely, last, err);
-    if (likely) /* soon told, and often as good: then the group's bound only has to prove it */
-        TSR_TRY(search_member(z, tsr_settled_last(z, i), likely, last, err));
-    TSR_TRY(tsr_settled_group(z, i, likely, err));
-    uint64_t next = z->groups[i].next;
-    if (next == i)
-        return search_member(z, i, likely, last, err);
-    TSR_TRY(search_member(z, next, likely, last, err));
-    return search_member(z, i, false, last, err);
 }
