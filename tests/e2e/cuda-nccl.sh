@@ -70,7 +70,9 @@ while read -r kind codec algorithm; do
         # two sums of each of six layers in each of two ranks, for a prompt and a token; of each process that ran kernels
         # and told what it did at its end
         want=0
-        [ "$codec:$devices" != plain:2 ] || want=$([ "$kind" = threads ] && echo 48 || echo 24)
+        case $codec:$devices in
+            plain:2 | mx*:2) want=$([ "$kind" = threads ] && echo 48 || echo 24) ;;
+        esac
         sums=$(grep -l '^k_' "$WORK"/counts.* | while read -r file; do
             awk '$1 ~ /^k_window_/ {n += $2} END {print n + 0}' "$file"
         done | sort -u | paste -sd,)

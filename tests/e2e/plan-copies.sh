@@ -128,7 +128,7 @@ JOB
 ran() { # NAME PLAN FIRST COUNT
     # every layer takes 4 bits, so that all are one model
     sed -E 's/(use: rtn, bits: )8/\14/' "$WORK/$2" >"$WORK/plan.yaml"
-    tail -n "+$(($3 + 1))" "$WORK/all.jsonl" | head -n "$4" >"$WORK/in.jsonl"
+    sed -n "$(($3 + 1)),$(($3 + $4))p" "$WORK/all.jsonl" >"$WORK/in.jsonl"
     run run run.yaml --out "ran-$1" --set "run.ranks=$5"
     ok "$1: exit code 0, got $rc" test "$rc" = 0
     jq -c '[.custom_id, .response.body.choices, .response.body.usage]' "$WORK/ran-$1/out.jsonl" >"$WORK/answers-$1"

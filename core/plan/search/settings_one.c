@@ -222,7 +222,7 @@ void tsr_settled_keep(const struct settled *z, uint64_t i, const struct tsr_plan
 }
 
 tsr_status tsr_settled_member(struct settled *z, uint64_t i, bool likely,
-                                struct tsr_plan_planned *last, struct tsr_err *err)
+                              struct tsr_plan_planned *last, struct tsr_err *err)
 {
     struct tsr_plan_problem q = *z->p;
     double                  left = z->end - tsr_now_s();
