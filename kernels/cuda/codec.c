@@ -83,7 +83,7 @@ uint32_t tsr_cuda_mx_bits(const struct tsr_codec_wire *w, struct k_mx *k)
     *k = (struct k_mx){ .rounding = w->rounding,
                         .rule = w->scale_rule,
                         .sign = e + m,
-                        /* 1.xxx: an integer's binary point is after its first bit */
+                        /* an integer has its binary point after the first bit */
                         .mant = e ? m : m - 1,
                         .max = (1u << (e + m)) - 1,
                         .special = 1u << 8, /* none */

@@ -50,6 +50,27 @@ static inline void profile(const char *name, unsigned kib, unsigned mbps)
     write_file(file, text);
 }
 
+/* The same with a way to the host's memory of `host` MB/s, and more lines before its kernels. */
+static inline void with_host(const char *name, unsigned kib, unsigned mbps, unsigned host,
+                             const char *more)
+{
+    char path[200], text[4100];
+    profile(name, kib, mbps);
+    (void)snprintf(path, sizeof path, "%s/devices/%s.yaml", folder, name);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    size_t n = fread(text, 1, 4000, f);
+    assert_int_equal(fclose(f), 0);
+    text[n] = '\0';
+    char *at = strstr(text, "kernels:");
+    assert_non_null(at);
+    f = fopen(path, "we");
+    assert_non_null(f);
+    (void)fprintf(f, "%.*shost: {peak: %u MB/s, source: x}\n%s%s", (int)(at - text), text, host,
+                  more, at);
+    assert_int_equal(fclose(f), 0);
+}
+
 static inline struct tsr_plan_cluster *cluster_of(const char *text)
 {
     struct tsr_errbuf        e = TSR_ERRBUF(e);

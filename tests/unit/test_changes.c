@@ -24,7 +24,7 @@ static unsigned draw(unsigned problem, unsigned number, unsigned below)
 
 enum change { MEMORY, DEVICE, NETWORK, INSIDE, OMEGA, SHORTER, REQUESTS, CHUNK, CACHE, CHANGES };
 
-/* How often each came out, so that every kind of answer is tested. */
+/* Counts of each kind of answer: the test needs all of them. */
 static unsigned better[CHANGES], same[CHANGES], bounded, close_to, unknown, floors;
 
 /* Two nodes whose memory is short, so that changes matter. */

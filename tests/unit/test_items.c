@@ -108,27 +108,6 @@ static double kept_of(unsigned scheme, uint32_t k)
                            (k - 8) / 24.0 * (figures.kept[scheme][1] - figures.kept[scheme][0]);
 }
 
-/* The fixture's profile with a way to the host's memory of so many MB/s, and more lines before its kernels. */
-static void with_host(const char *name, unsigned kib, unsigned mbps, unsigned host,
-                      const char *more)
-{
-    char path[200], text[4100];
-    profile(name, kib, mbps);
-    (void)snprintf(path, sizeof path, "%s/devices/%s.yaml", folder, name);
-    FILE *f = fopen(path, "re");
-    assert_non_null(f);
-    size_t n = fread(text, 1, 4000, f);
-    assert_int_equal(fclose(f), 0);
-    text[n] = '\0';
-    char *at = strstr(text, "kernels:");
-    assert_non_null(at);
-    f = fopen(path, "we");
-    assert_non_null(f);
-    (void)fprintf(f, "%.*shost: {peak: %u MB/s, source: x}\n%s%s", (int)(at - text), text, host,
-                  more, at);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void machines(unsigned i, char text[600])
 {
     with_host("odd", 800 + (unsigned)(draw(i, 90) * 700), 200, 5 + (unsigned)(draw(i, 88) * 40),

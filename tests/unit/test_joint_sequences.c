@@ -71,31 +71,12 @@ static void write_figures(unsigned i)
     assert_int_equal(fclose(f), 0);
 }
 
-/* The fixture's profile with a way to the host's memory. */
-static void with_host(const char *name, unsigned kib, unsigned mbps, unsigned host)
-{
-    char path[200], text[4100];
-    profile(name, kib, mbps);
-    (void)snprintf(path, sizeof path, "%s/devices/%s.yaml", folder, name);
-    FILE *f = fopen(path, "re");
-    assert_non_null(f);
-    size_t n = fread(text, 1, 4000, f);
-    assert_int_equal(fclose(f), 0);
-    text[n] = '\0';
-    char *at = strstr(text, "kernels:");
-    assert_non_null(at);
-    f = fopen(path, "we");
-    assert_non_null(f);
-    (void)fprintf(f, "%.*shost: {peak: %u MB/s, source: x}\n%s", (int)(at - text), text, host, at);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void machines(unsigned i, char text[800])
 {
     with_host("odd", 330 + (unsigned)(draw(i, 30) * 400), 20 + (unsigned)(draw(i, 31) * 100),
-              10 + (unsigned)(draw(i, 37) * 90));
+              10 + (unsigned)(draw(i, 37) * 90), "");
     with_host("even", 400 + (unsigned)(draw(i, 32) * 600), 100 + (unsigned)(draw(i, 33) * 400),
-              10 + (unsigned)(draw(i, 38) * 90));
+              10 + (unsigned)(draw(i, 38) * 90), "");
     (void)snprintf(text, 800,
                    "version: 1\nnodes:\n"
                    "  - {name: a, devices: [{profile: odd, count: %u}], link: {bandwidth: %u MB/s, "
