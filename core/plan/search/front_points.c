@@ -294,6 +294,8 @@ void tsr_front_thin(struct tsr_plan_front *f)
 
 void tsr_front_mark_knee(struct tsr_plan_front *f)
 {
+    if (f->n == 0)
+        return;
     const struct tsr_plan_front_point *a = &f->v[0], *b = &f->v[f->n - 1];
     double                             far = 0;
     uint64_t                           at = 0;
@@ -305,8 +307,7 @@ void tsr_front_mark_knee(struct tsr_plan_front *f)
             at = i;
         }
     }
-    if (f->n)
-        f->v[at].knee = far > 0;
+    f->v[at].knee = far > 0;
 }
 
 uint64_t tsr_front_order(const struct tsr_front_drawn *z, uint64_t v[TSR_PLAN_FRONT])
