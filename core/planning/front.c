@@ -12,8 +12,8 @@ static json_t *point_json(const struct tsr_plan_problem *p, const struct tsr_pla
     json_t *j = json_object(), *layers = json_object();
     bool    ok =
         tsr_pipeline_json_put_real(j, "omega", v->omega) &&
-        (!isfinite(v->kl) || (tsr_pipeline_json_put_real(j, "kl", v->kl) &&
-                              tsr_pipeline_json_put_real(j, "kl_half", v->kl_half))) &&
+        tsr_pipeline_json_put_real(j, "kl", v->kl) && /* null where it is not known */
+        (!isfinite(v->kl) || tsr_pipeline_json_put_real(j, "kl_half", v->kl_half)) &&
         tsr_pipeline_json_put_real(j, "latency_s", v->latency_ms / 1e3) &&
         tsr_pipeline_json_put_real(j, "tokens_per_s", v->tokens_per_second) &&
         tsr_pipeline_json_put_int(j, "bytes", v->bytes) &&
@@ -69,7 +69,7 @@ tsr_status tsr_planning_front(const struct tsr_planning *pl, const struct tsr_pl
 /* The scale of quality that a point has. */
 static const char *scale(const json_t *v)
 {
-    return json_object_get(v, "kl") ? "kl" : "omega";
+    return json_is_number(json_object_get(v, "kl")) ? "kl" : "omega";
 }
 
 static void row(const json_t *r, const json_t *v, FILE *to)

@@ -511,6 +511,8 @@ ok "a front: omega falls as time grows, one knee that is no end, the job's plan 
     ([$p[] | select(.knee)] | length) == 1 and ($p[0].knee or $p[-1].knee | not) and
     all($p[]; ([.bits[]] | add) == 5 and .bytes > 0) and
     (.plan as $own | any($p[]; .latency_s * 1000 <= $own.latency_ms * 1.03 and .omega <= $own.omega * 1.000001))' "$WORK/front.json"
+ok "a front: the same points on top, with a kl that is null by the prior" json '.points == .front.points and
+    all(.points[]; has("kl") and .kl == null and .tokens_per_s > 0 and (.knee | type) == "boolean")' "$WORK/front.json"
 while read -r omega seconds; do
     run plan free.yaml --quality "{max_omega: $omega}" -o x.yaml --baselines none --json
     # a chunk and an int8 cache must each be 1 % faster

@@ -112,7 +112,7 @@ tsr_status tsr_cli_plan_chart(const json_t *front, const char *model, const char
                               struct tsr_err *err)
 {
     const json_t     *points = json_object_get(front, "points"), *v;
-    bool              kl = json_object_get(json_array_get(points, 0), "kl") != NULL;
+    bool              kl = json_is_number(json_object_get(json_array_get(points, 0), "kl"));
     struct axes       a = { .least = INFINITY,
                             .key = kl ? "kl" : "omega",
                             .name = kl ? "KL, nats per token" : "omega" };
