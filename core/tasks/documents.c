@@ -49,8 +49,9 @@ static tsr_status render(const struct tsr_template *t, const json_t *row,
     struct tsr_template_text   text;
     if (!t)
         return TSR_OK;
-    TSR_TRY(tsr_template_render(t, &v, &text, err));
-    tsr_status st = tsr_tokenizer_text_append(out, text.s, text.n, err);
+    tsr_status st = tsr_template_render(t, &v, &text, err);
+    if (st == TSR_OK)
+        st = tsr_tokenizer_text_append(out, text.s, text.n, err);
     tsr_template_text_free(&text);
     return st;
 }

@@ -77,6 +77,7 @@ TPL_RUN(raise_exception)
 {
     const struct tpl_text *t;
     TSR_TRY(tpl_string(c, &a[0], &t));
+    c->raised = t;
     return tpl_fail(c, "%.*s", (int)(t->n < 800 ? t->n : 800), t->s);
 }
 

@@ -77,6 +77,7 @@ struct tpl_ctx {
     const struct tsr_template *of;    /* while rendering */
     const struct tpl_text     *loop_name;
     struct tpl_value           block; /* the text for a filter of a block */
+    const struct tpl_text     *raised;
 };
 
 /* Why the last allocation failed. */

@@ -110,6 +110,20 @@ static tsr_status copy_out(const struct tpl_build *b, struct tsr_template_text *
     return TSR_OK;
 }
 
+/* What the template said is the status of the rendering already. */
+static void copy_raised(const struct tpl_text *t, struct tsr_template_text *out)
+{
+    uint64_t n = t->n < 800 ? t->n : 800;
+    while (n < t->n && n && ((unsigned char)t->s[n] & 0xc0) == 0x80)
+        n--; /* not inside of a character */
+    out->raised = malloc(n + 1);
+    if (!out->raised)
+        return;
+    memcpy(out->raised, t->s, n);
+    out->raised[n] = '\0';
+    out->n_raised = n;
+}
+
 tsr_status tsr_template_render(const struct tsr_template *t, const struct tsr_template_values *v,
                                struct tsr_template_text *out, struct tsr_err *err)
 {
@@ -137,6 +151,8 @@ tsr_status tsr_template_render(const struct tsr_template *t, const struct tsr_te
         st = tpl_exec(&c, &root, t->body);
     if (st == TSR_OK)
         st = copy_out(&b, out, err);
+    if (st == TSR_E_INPUT && c.raised)
+        copy_raised(c.raised, out);
     tpl_arena_free(&arena);
     return st;
 }
@@ -145,5 +161,6 @@ void tsr_template_text_free(struct tsr_template_text *out)
 {
     free(out->s);
     free(out->spans);
+    free(out->raised);
     *out = (struct tsr_template_text){ 0 };
 }

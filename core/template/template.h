@@ -30,6 +30,9 @@ struct tsr_template_text {
     uint64_t                  n;
     struct tsr_template_span *spans; /* in order */
     uint64_t                  n_spans;
+    /* of a failed rendering: what the template gave to raise_exception(), at most 800 bytes; or NULL */
+    char    *raised;
+    uint64_t n_raised;
 };
 
 struct tsr_template_values {
@@ -46,7 +49,7 @@ tsr_status tsr_template_compile(struct tsr_template **t, const char *name, const
 void       tsr_template_destroy(struct tsr_template *t);
 
 /* TSR_E_INPUT: the template refuses the values, fails or meets a limit; err has the line and column.  Free out with
- * tsr_template_text_free().  [any] */
+ * tsr_template_text_free(), after a failure too.  [any] */
 tsr_status tsr_template_render(const struct tsr_template *t, const struct tsr_template_values *v,
                                struct tsr_template_text *out, struct tsr_err *err);
 void       tsr_template_text_free(struct tsr_template_text *out);

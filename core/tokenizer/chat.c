@@ -72,8 +72,8 @@ static tsr_status none(const struct tsr_tokenizer_chat_source *source, struct ts
     if (!source->name && json_array_size(source->templates) == 0)
         return tsr_fail(
             err, TSR_E_INPUT,
-            "the model has no chat template; put the conversation together yourself and "
-            "send it as a completion");
+            "the model has no chat template; give a file with one as template, or send the "
+            "conversation as a completion");
     json_array_foreach ((json_t *)(uintptr_t)source->templates, i, one)
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s\"%s\"", i ? ", " : "",
@@ -174,6 +174,19 @@ tsr_status tsr_tokenizer_chat_create(struct tsr_chat                       **out
 
 /* ---- rendering ---------------------------------------------------------- */
 
+/* The text of the variables in input; free it, after a failure too. */
+static tsr_status write_text(const struct tsr_chat *c, const json_t *input,
+                             struct tsr_template_text *text, struct tsr_err *err)
+{
+    struct tsr_template_values v = { .input = input, .own = c->tokens, .date = c->date };
+    const json_t              *tools = json_object_get(input, "tools");
+    bool                       with = tools && !json_is_null(tools);
+    *text = (struct tsr_template_text){ 0 };
+    if (with && c->tools_status != TSR_OK)
+        return tsr_err_copy(err, c->tools_status, &c->tools_wrong.err);
+    return tsr_template_render(with && c->with_tools ? c->with_tools : c->template, &v, text, err);
+}
+
 static json_t *input_of(const json_t *messages, const json_t *tools, const json_t *more)
 {
     json_t     *j = json_object(), *v;
@@ -210,20 +223,38 @@ tsr_status tsr_tokenizer_chat_render(const struct tsr_chat *c, const json_t *mes
                                      const json_t *tools, const json_t *more, bool allow_special,
                                      struct tsr_tokenizer_ids *ids, struct tsr_err *err)
 {
-    json_t                    *input = input_of(messages, tools, more);
-    struct tsr_template_values v = { .input = input, .own = c->tokens, .date = c->date };
-    struct tsr_template_text   text = { 0 };
+    json_t                  *input = input_of(messages, tools, more);
+    struct tsr_template_text text;
     if (!input)
         return tsr_fail_nomem(err, 64, "a conversation");
-    if (tools && c->tools_status != TSR_OK) {
-        json_decref(input);
-        return tsr_err_copy(err, c->tools_status, &c->tools_wrong.err);
-    }
-    tsr_status st =
-        tsr_template_render(tools && c->with_tools ? c->with_tools : c->template, &v, &text, err);
+    tsr_status st = write_text(c, input, &text, err);
     if (st == TSR_OK)
         st = tokenize(c, &text, allow_special, ids, err);
     tsr_template_text_free(&text);
     json_decref(input);
+    return st;
+}
+
+tsr_status tsr_tokenizer_chat_write(const struct tsr_chat *c, const json_t *input,
+                                    struct tsr_tokenizer_text *text, bool *raised,
+                                    struct tsr_tokenizer_ids *ids, struct tsr_err *err)
+{
+    json_t                  *all = json_pack("{s:n, s:n}", "tools", "documents");
+    struct tsr_template_text out;
+    *raised = false;
+    if (!all || json_object_update(all, (json_t *)(uintptr_t)input) != 0) {
+        json_decref(all);
+        return tsr_fail_nomem(err, 64, "a conversation");
+    }
+    tsr_status st = write_text(c, all, &out, err);
+    if (st == TSR_OK && out.n)
+        st = tokenize(c, &out, false, ids, err);
+    *raised = out.raised != NULL;
+    tsr_status kept = *raised ? tsr_tokenizer_text_append(text, out.raised, out.n_raised, err)
+                      : st == TSR_OK ? tsr_tokenizer_text_append(text, out.s, out.n, err)
+                                     : TSR_OK;
+    st = kept == TSR_OK ? st : kept;
+    tsr_template_text_free(&out);
+    json_decref(all);
     return st;
 }

@@ -41,4 +41,12 @@ const json_t *tsr_tokenizer_chat_text(const struct tsr_chat *c);
 tsr_status tsr_tokenizer_chat_render(const struct tsr_chat *c, const json_t *messages,
                                      const json_t *tools, const json_t *more, bool allow_special,
                                      struct tsr_tokenizer_ids *ids, struct tsr_err *err);
+
+/* A conversation as text, and the ids that tsr_tokenizer_chat_render() has for it; none for an empty text.  input: an object
+ * with all variables of the template: messages, tools, add_generation_prompt, bos_token, ...; tools and documents are
+ * null where it has none.  TSR_E_INPUT: the template refuses it; with *raised, text is what it gave to
+ * raise_exception().  Free text and ids in every case.  [any] */
+tsr_status tsr_tokenizer_chat_write(const struct tsr_chat *c, const json_t *input,
+                                    struct tsr_tokenizer_text *text, bool *raised,
+                                    struct tsr_tokenizer_ids *ids, struct tsr_err *err);
 #endif

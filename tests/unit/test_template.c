@@ -153,6 +153,11 @@ static void refuses(const char *text, const char *says, unsigned line, unsigned 
         wrong++;
     }
     assert_null(out.s);
+    if (strstr(text, "raise_exception")) /* without the place */
+        assert_string_equal(out.raised, says);
+    else
+        assert_null(out.raised);
+    tsr_template_text_free(&out);
 }
 
 static void says_where(void **state)

@@ -1,10 +1,11 @@
-/* tessera tokenize: text to ids and back, line by line. */
+/* tessera tokenize: text to ids and back, and conversations to text and ids, line by line. */
 #include "cli/cli.h"
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "checkpoint/tokenizer.h"
 #include "model/model.h"
+#include "pipeline/chat.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,8 +15,17 @@
 #define MAX_LINE (16u << 20)
 
 struct tokenize_options {
-    int32_t     jsonl, special;
-    const char *text;
+    int32_t                       jsonl, special;
+    const char                   *text;
+    struct tsr_pipeline_chat_keys talk;
+};
+
+/* What answers a line.  The chat template is loaded for --template or for the first conversation. */
+struct answering {
+    const struct tsr_tokenizer    *tokenizer;
+    struct tsr_chat               *chat;
+    const struct tokenize_options *o;
+    const char                    *path; /* of the model */
 };
 
 #define S struct tokenize_options
@@ -23,6 +33,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_BOOL(S, jsonl, 0, "one JSON object per line of standard input, one per line out"),
     TSR_OPTION_STRING(S, text, "", "a text; prints its ids as 1,5,9"),
     TSR_OPTION_BOOL(S, special, 0, "with --text: add BOS and EOS as the template says"),
+    TSR_PIPELINE_CHAT_OPTIONS(S, talk),
 };
 #undef S
 
@@ -68,7 +79,7 @@ static tsr_status known_keys(const json_t *j, const char *name, struct tsr_err *
         if (!known)
             return tsr_fail(err, TSR_E_INPUT,
                             "%s: unknown key \"%.40s\"; text, special, ids and "
-                            "skip_special are known",
+                            "skip_special are known, and messages with what a template reads",
                             name, key);
     }
     if (!json_object_get(j, "text") == !json_object_get(j, "ids"))
@@ -124,15 +135,61 @@ static tsr_status decode(const struct tsr_tokenizer *t, const json_t *j, const c
     return tsr_detokenize(t, ids->v, ids->n, skip, text, err);
 }
 
-/* The answer to one line; a bad line gets a separate error. */
-static tsr_status answer(const struct tsr_tokenizer *t, const struct tsr_tokenizer_text *line,
-                         const char *name, json_t **out, struct tsr_err *err)
+/* ---- conversations ------------------------------------------------------ */
+
+static tsr_status load_chat(struct answering *a, struct tsr_err *err)
 {
-    json_t                   *j = NULL;
+    const char                *name = *a->o->talk.template ? a->o->talk.template : NULL;
+    struct tsr_checkpoint_chat how = { .name = name, .file = name };
+    if (!tsr_tokenizer_chat_date(a->o->talk.date, &how.date))
+        return tsr_fail(err, TSR_E_INPUT, "--date: '%.40s' is not a date like 2024-07-26",
+                        a->o->talk.date);
+    return tsr_checkpoint_chat_load(&a->chat, a->path, &how, a->tokenizer, err);
+}
+
+/* {"messages": [...], ...}: all keys are variables of the template, which decides what a message is. */
+static tsr_status converse(struct answering *a, const json_t *j, const char *name, json_t **out,
+                           struct tsr_err *err)
+{
     struct tsr_tokenizer_ids  ids = { 0 };
     struct tsr_tokenizer_text text = { 0 };
-    bool                      to_text = false;
-    tsr_status st = tsr_json_parse(&j, name, line->v ? line->v : "", line->n, 8, err);
+    bool                      raised = false;
+    if (!json_is_array(json_object_get(j, "messages")))
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"messages\" is not a list", name);
+    tsr_status st = a->chat ? TSR_OK : load_chat(a, err);
+    if (st == TSR_OK)
+        st = tsr_tokenizer_chat_write(a->chat, j, &text, &raised, &ids, err);
+    if (st == TSR_OK) {
+        json_t *list = ids_object(&ids);
+        *out = list ? json_pack("{s:s%, s:O}", "text", text.v ? text.v : "", (size_t)text.n, "ids",
+                                json_object_get(list, "ids"))
+                    : NULL;
+        json_decref(list);
+    } else if (raised) {
+        *out = json_pack("{s:s%}", "error", text.v ? text.v : "", (size_t)text.n);
+    }
+    if ((st == TSR_OK || raised) && !*out)
+        st = tsr_fail_nomem(err, text.n, "an answer");
+    tsr_tokenizer_ids_free(&ids);
+    tsr_tokenizer_text_free(&text);
+    return st;
+}
+
+/* The answer to one line.  A bad line gets a separate error; *out is its answer where a template has its own. */
+static tsr_status answer(struct answering *a, const struct tsr_tokenizer_text *line,
+                         const char *name, json_t **out, struct tsr_err *err)
+{
+    const struct tsr_tokenizer *t = a->tokenizer;
+    json_t                     *j = NULL;
+    struct tsr_tokenizer_ids    ids = { 0 };
+    struct tsr_tokenizer_text   text = { 0 };
+    bool                        to_text = false;
+    tsr_status st = tsr_json_parse(&j, name, line->v ? line->v : "", line->n, 64, err);
+    if (st == TSR_OK && json_object_get(j, "messages")) {
+        st = converse(a, j, name, out, err);
+        json_decref(j);
+        return st;
+    }
     if (st == TSR_OK)
         st = known_keys(j, name, err);
     if (st == TSR_OK) {
@@ -151,7 +208,7 @@ static tsr_status answer(const struct tsr_tokenizer *t, const struct tsr_tokeniz
     return st;
 }
 
-static tsr_status run_lines(const struct tsr_tokenizer *t, struct tsr_err *err)
+static tsr_status run_lines(struct answering *a, struct tsr_err *err)
 {
     struct tsr_tokenizer_text line = { 0 };
     uint64_t                  n = 0, bad = 0;
@@ -166,14 +223,15 @@ static tsr_status run_lines(const struct tsr_tokenizer *t, struct tsr_err *err)
             break;
         (void)snprintf(name, sizeof name, "line %llu", (unsigned long long)++n);
         tsr_status one = too_long ? tsr_fail(&e.err, TSR_E_INPUT, "%s: longer than 16 MiB", name)
-                                  : answer(t, &line, name, &out, &e.err);
+                                  : answer(a, &line, name, &out, &e.err);
         if (one == TSR_E_NOMEM || one == TSR_E_BUG) {
             st = tsr_err_copy(err, one, &e.err);
             break;
         }
         if (one != TSR_OK) {
             bad++;
-            out = json_pack("{s:s}", "error", e.text);
+            if (!out)
+                out = json_pack("{s:s}", "error", e.text);
             for (char *p = e.text; !out && *p; p++) /* a quotation cut inside a character */
                 *p = *p & 0x80 ? '?' : *p;
             if (!out)
@@ -218,16 +276,23 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     (void)n_args;
     if (!o->jsonl == !*o->text)
         return tsr_fail(err, TSR_E_INPUT, "tokenize: give either --jsonl or --text TEXT");
+    if (*o->talk.template && !o->jsonl)
+        return tsr_fail(err, TSR_E_INPUT,
+                        "tokenize: --template goes with --jsonl, whose lines may be conversations");
     if (o->jsonl && o->special)
         return tsr_fail(err, TSR_E_INPUT,
                         "tokenize: --special goes with --text; a line has its own \"special\"");
     char *path = NULL;
     TSR_TRY(tsr_model_resolve(args[0], &path, err));
-    tsr_status st = tsr_checkpoint_tokenizer_load(&t, path, err);
-    free(path);
-    TSR_TRY(st);
-    st = o->jsonl ? run_lines(t, err) : run_text(c, t, o, err);
+    tsr_status       st = tsr_checkpoint_tokenizer_load(&t, path, err);
+    struct answering a = { .tokenizer = t, .o = o, .path = path };
+    if (st == TSR_OK && *o->talk.template)
+        st = load_chat(&a, err);
+    if (st == TSR_OK)
+        st = o->jsonl ? run_lines(&a, err) : run_text(c, t, o, err);
+    tsr_tokenizer_chat_destroy(a.chat);
     tsr_tokenizer_destroy(t);
+    free(path);
     return st;
 }
 
@@ -243,11 +308,17 @@ const struct tsr_verb tsr_verb_tokenize = {
                "Each gives one line on standard output, in the same order:\n"
                "  {\"text\": \"...\", \"special\": true} gives {\"ids\": [...]}\n"
                "  {\"ids\": [...], \"skip_special\": false} gives {\"text\": \"...\"}\n"
+               "  {\"messages\": [...], \"tools\": [...]} gives {\"text\": \"...\", "
+               "\"ids\": [...]}\n"
                "Both flags default to false. \"special\" adds BOS and EOS as the tokenizer's "
                "template says. Special strings inside a text are always recognised. Ids without "
                "a token give no text. A line that cannot be used, such as one with a lone "
                "surrogate (\\ud800), gives {\"error\": \"...\"}, and the exit code is 2 at the "
-               "end.",
+               "end.\n"
+               "\n"
+               "A conversation becomes text by the model's chat template or by --template. All "
+               "its keys are variables of the template, such as add_generation_prompt (false if "
+               "absent), bos_token or enable_thinking. What the template raises is the error.",
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct tokenize_options),
