@@ -122,6 +122,24 @@ static tsr_status components(const struct tsr_inspect_target *t, const char *x,
     return put(to, "components", st, all, err);
 }
 
+/* What scripts ask of a model, on top as well: its sizes and its family. */
+static tsr_status on_top(json_t *to, struct tsr_err *err)
+{
+    static const struct {
+        const char *key, *of;
+    } keys[] = { { "family", "family" },
+                 { "family_file", "family_file" },
+                 { "stored_bytes", "bytes" },
+                 { "resident_bytes", "resident_bytes" } };
+    const json_t *m = json_object_get(to, "model");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *v = json_object_get(m, keys[i].of);
+        if (v)
+            TSR_TRY(put(to, keys[i].key, TSR_OK, json_incref(v), err));
+    }
+    return TSR_OK;
+}
+
 static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bool verify,
                       const char *profile, json_t *to, struct tsr_err *err)
 {
@@ -134,6 +152,8 @@ static tsr_status one(struct tsr_cli *c, const char *x, const json_t *probes, bo
         st = tsr_inspect_model(in_it ? in_it : x, verify, profile, &m, err);
         free(in_it);
         st = put(to, "model", st, m, err);
+        if (st == TSR_OK)
+            st = on_top(to, err);
     } else if (st == TSR_OK && (verify || *profile)) {
         st = tsr_inspect_target_nth(&t, x, 0, &f)
                  ? tsr_fail(err, TSR_E_INPUT,
