@@ -50,6 +50,8 @@ struct tsr_config_doc;
 struct tsr_diag;
 tsr_status tsr_config_diag_create(struct tsr_diag **d, struct tsr_err *err);
 void       tsr_config_diag_destroy(struct tsr_diag *d);
+/* What the caller could not allocate, for tsr_config_diag_status(). */
+void tsr_config_diag_nomem(struct tsr_diag *d);
 /* hint may be NULL.  Running out of memory is remembered and reported by tsr_config_diag_status(). */
 void tsr_config_diag_error(struct tsr_diag *d, const struct tsr_config_mark *at, const char *hint,
                            const char *fmt, ...) __attribute__((format(printf, 4, 5)));
@@ -145,6 +147,16 @@ void tsr_config_mark_text(const struct tsr_config_mark *m, char *buf, size_t cap
 /* A flag of the core: an option that is not put into the doc unless it was given.  In a step it then has the
  * value of the head's option of that name, if there is one. */
 #define TSR_OPT_UNSAID 0x10000u
+
+/* A flag of the core: a string of items by commas, "3,4,8".  A job may write [3, 4, 8] as well. */
+#define TSR_OPT_LIST 0x20000u
+#define TSR_OPTION_LIST(S, f, d, h)                                                                \
+    {                                                                                              \
+        .name = #f, .help = h, .type = TSR_OPT_STRING, .flags = TSR_OPT_LIST,                      \
+        .offset = TSR_FIELD(S, f, const char *), .def = {                                          \
+            .s = d                                                                                 \
+        }                                                                                          \
+    }
 
 /* One table and the zeroed struct that it fills. */
 struct tsr_config_optset {

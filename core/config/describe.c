@@ -64,7 +64,11 @@ void tsr_config_value_wanted(const struct tsr_option *o, char *buf, size_t cap)
             tsr_config_value_put(buf, cap, "%s%s", i ? ", " : "", o->choices[i].name);
         break;
     case TSR_OPT_STRING:
-        tsr_config_value_put(buf, cap, "a string");
+        tsr_config_value_put(buf, cap,
+                             o->flags & TSR_OPT_LIST
+                                 ? "a list of values without commas, or a string "
+                                   "of them with commas between"
+                                 : "a string");
         break;
     default:
         tsr_config_value_put(buf, cap, "a value");

@@ -24,6 +24,11 @@ struct tsr_diag {
     bool         nomem;
 };
 
+void tsr_config_diag_nomem(struct tsr_diag *d)
+{
+    d->nomem = true;
+}
+
 tsr_status tsr_config_diag_create(struct tsr_diag **d, struct tsr_err *err)
 {
     *d = tsr_new(1, sizeof **d);

@@ -49,6 +49,7 @@ struct tsr_config_source *tsr_config_doc_source(struct tsr_config_doc *doc, cons
     s->text = tsr_config_doc_strndup(doc, text, len);
     if (!s->name || !s->text)
         return NULL;
+    s->doc = doc;
     s->len = len;
     s->argument = argument;
     s->next = doc->sources;

@@ -14,6 +14,7 @@
 
 /* Where text came from.  Lives in its doc. */
 struct tsr_config_source {
+    struct tsr_config_doc    *doc;
     const char               *name; /* path, "--set a.b=c" or "default" */
     const char               *text;
     uint64_t                  len;

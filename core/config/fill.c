@@ -41,6 +41,28 @@ static void unknown(const struct tsr_config_optset *sets, uint64_t n_sets, const
     tsr_config_diag_error(d, &key->mark, hint, "unknown key '%.60s' in %s", key->text, what);
 }
 
+/* The texts of a list of single values with commas between them, in memory of its doc; NULL: it is no such list, or,
+ * with *nomem, there is no memory. */
+static const char *joined(const struct tsr_config_node *list, bool *nomem)
+{
+    uint64_t bytes = 1;
+    *nomem = false;
+    if (list->kind != TSR_CONFIG_NODE_LIST || list->n == 0)
+        return NULL;
+    for (uint64_t i = 0; i < list->n; i++) {
+        const struct tsr_config_node *v = list->items[i];
+        if (v->kind != TSR_CONFIG_NODE_SCALAR || strchr(v->text, ','))
+            return NULL;
+        bytes += strlen(v->text) + 1;
+    }
+    char *text = tsr_config_doc_alloc(list->mark.source->doc, bytes), *to = text;
+    *nomem = !text;
+    for (uint64_t i = 0; text && i < list->n; i++)
+        to +=
+            snprintf(to, bytes - (uint64_t)(to - text), "%s%s", i ? "," : "", list->items[i]->text);
+    return text;
+}
+
 static void fill_one(const struct tsr_config_optset *set, const struct tsr_option *o,
                      const struct tsr_config_node *key, const struct tsr_config_node *value,
                      const char *what, struct tsr_diag *d)
@@ -58,6 +80,17 @@ static void fill_one(const struct tsr_config_optset *set, const struct tsr_optio
         if (!tsr_config_value_parse(o, value->text, form, set->into, msg, hint))
             tsr_config_diag_error(d, &value->mark, hint, "'%s' %s", o->name, msg);
         return;
+    }
+    if (o->flags & TSR_OPT_LIST) {
+        bool        nomem;
+        const char *text = joined(value, &nomem);
+        if (nomem)
+            tsr_config_diag_nomem(d);
+        else if (text &&
+                 !tsr_config_value_parse(o, text, TSR_CONFIG_FORM_QUOTED, set->into, msg, hint))
+            tsr_config_diag_error(d, &value->mark, hint, "'%s' %s", o->name, msg);
+        if (nomem || text)
+            return;
     }
     tsr_config_value_wanted(o, msg, sizeof msg);
     if (value->kind == TSR_CONFIG_NODE_NULL)

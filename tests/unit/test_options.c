@@ -95,6 +95,40 @@ static void test_values(void **state)
     end(&f);
 }
 
+/* Items by commas may be a list, whose items are single values. */
+static void test_lists(void **state)
+{
+    static const struct tsr_option items = TSR_OPTION_LIST(struct opts, name, "1", "items");
+    static const struct {
+        const char *yaml, *text; /* NULL: refused */
+    } cases[] = { { "x: 1", "1" },
+                  { "name: [3]", "3" },
+                  { "name: [3, \"none\", 4.5]", "3,none,4.5" },
+                  { "name: \"3,4\"", "3,4" },
+                  { "name: 3", "3" },
+                  { "name: []", NULL },
+                  { "name: [3, [4]]", NULL },
+                  { "name: [\"3,4\"]", NULL },
+                  { "name: {a: 1}", NULL },
+                  { "name:", NULL } };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        static const char *const also[] = { "x", NULL };
+        struct tsr_errbuf        e = TSR_ERRBUF(e);
+        struct filled            f = { 0 };
+        struct tsr_config_optset set = { &items, 1, sizeof items, &f.o };
+        assert_int_equal(tsr_config_diag_create(&f.d, &e.err), TSR_OK);
+        assert_int_equal(tsr_config_doc_parse(&f.doc, "o.yaml", cases[i].yaml,
+                                              strlen(cases[i].yaml), f.d, &e.err),
+                         TSR_OK);
+        tsr_config_options_fill(&set, 1, also, tsr_config_doc_root(f.doc), "step 'x'", f.d);
+        assert_int_equal(tsr_config_diag_errors(f.d), cases[i].text ? 0 : 1);
+        if (cases[i].text)
+            assert_string_equal(f.o.name, cases[i].text);
+        end(&f);
+    }
+}
+
 static void test_refusals(void **state)
 {
     static const struct {
@@ -368,11 +402,17 @@ static void test_ranges(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_required_and_all_at_once),
-        cmocka_unit_test(test_two_sets), cmocka_unit_test(test_complete),
-        cmocka_unit_test(test_set_text), cmocka_unit_test(test_describe),
-        cmocka_unit_test(test_nearest),  cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_required_and_all_at_once),
+        cmocka_unit_test(test_two_sets),
+        cmocka_unit_test(test_complete),
+        cmocka_unit_test(test_set_text),
+        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_ranges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

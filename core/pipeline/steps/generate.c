@@ -9,7 +9,7 @@ static const struct tsr_option options[] = {
     { .name = "tokens",
       .help = "Token ids of one prompt, separated by commas.",
       .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_UNSAID,
+      .flags = TSR_OPT_UNSAID | TSR_OPT_LIST,
       .offset = TSR_FIELD(S, tokens, const char *),
       .def = { .s = "" } },
     { .name = "prompt",

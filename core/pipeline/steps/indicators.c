@@ -23,7 +23,7 @@ static const struct tsr_choice steps[] = {
 static const struct tsr_option options[] = {
     TSR_OPTION_PATH(S, text, "", "FILE",
                     "File to calibrate on; without it the calibrate step before this one."),
-    TSR_OPTION_STRING(S, bits, "3,4,8,16", "Widths, ascending; 16: the original weights, 0."),
+    TSR_OPTION_LIST(S, bits, "3,4,8,16", "Widths, ascending; 16: the original weights, 0."),
     TSR_OPTION_NODE(S, quantize,
                     "The quantizer of 'hessian' and 'measured' without its bits: {use: rtn}."),
     TSR_OPTION_ENUM(S, step, TSR_QUANT_STEP_ROW, steps, "The step S of the variance indicators."),
@@ -40,7 +40,7 @@ static const struct tsr_option options[] = {
         S, schemes,
         "Of measure: kl: [{use: gptq, bits: 4}, {use: rtn, bits: 4}], coarse ones first; "
         "by default 'quantize' at each of the 'bits'."),
-    TSR_OPTION_STRING(S, kv, "f16,int8", "Of measure: kl: types of the KV cache, or none."),
+    TSR_OPTION_LIST(S, kv, "f16,int8", "Of measure: kl: types of the KV cache, or none."),
     TSR_OPTION_NODE(S, codecs,
                     "Of measure: kl: codecs between stages; by default [plain:dtype=bf16]."),
     TSR_OPTION_NODE(S, sums,
@@ -48,9 +48,9 @@ static const struct tsr_option options[] = {
     TSR_OPTION_NODE(S, ends,
                     "Of measure: kl: quantizers of embedding and head, [{use: rtn, bits: 8}]; by "
                     "default none."),
-    TSR_OPTION_STRING(S, compensate, "none",
-                      "Of measure: kl: channels of 1,024 that are compensated, \"8,32\": what that "
-                      "leaves of each scheme's KL. Packs the whole model by each of them."),
+    TSR_OPTION_LIST(S, compensate, "none",
+                    "Of measure: kl: channels of 1,024 that are compensated, \"8,32\": what that "
+                    "leaves of each scheme's KL. Packs the whole model by each of them."),
     TSR_OPTION_INT(S, probes, 12, 1, 10000, "layers",
                    "Of measure: kl: most layers that are measured one at a time."),
     TSR_OPTION_INT(S, plans, 8, 0, 32, NULL,

@@ -19,7 +19,7 @@ static const struct tsr_option options[] = {
     { .name = "tokens",
       .help = "Token ids, separated by commas.",
       .type = TSR_OPT_STRING,
-      .flags = TSR_OPT_REQUIRED,
+      .flags = TSR_OPT_REQUIRED | TSR_OPT_LIST,
       .offset = TSR_FIELD(S, tokens, const char *),
       .def = { .s = "" } },
     { .name = "output",

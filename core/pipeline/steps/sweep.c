@@ -17,8 +17,8 @@
 #define S struct tsr_step_sweep_options
 static const struct tsr_option options[] = {
     TSR_PIPELINE_EVAL_OPTIONS(S, eval),
-    TSR_OPTION_STRING(S, channels, "0,8,16,32,64,128", "Channels of 1024, ascending from 0."),
-    TSR_OPTION_STRING(S, select, "dynamic", "Ways to select, of the options of eval, by commas."),
+    TSR_OPTION_LIST(S, channels, "0,8,16,32,64,128", "Channels of 1024, ascending from 0."),
+    TSR_OPTION_LIST(S, select, "dynamic", "Ways to select, of the options of eval, by commas."),
     TSR_OPTION_STRING(S, targets, "",
                       "Slow-downs in percent, as in 2.5,5,10,20: the step tune for each, and the "
                       "perplexity of what it finds; the times are written to " PROFILE "."),
