@@ -60,6 +60,8 @@ const struct tsr_pipeline_job_step *tsr_pipeline_job_planned(const struct tsr_pi
 const char *tsr_pipeline_job_planned_to(const struct tsr_pipeline_job_step *planned);
 /* Whether a step `indicators` before job->at writes `file`. */
 bool tsr_pipeline_job_measures(const struct tsr_pipeline_job *job, const char *file);
+/* The file of the last such step; NULL: there is none. */
+const char *tsr_pipeline_job_measured(const struct tsr_pipeline_job *job);
 /* Resolves what each calibration must hold, before anything runs; repeated after a step that writes the
  * plan of a later step. */
 tsr_status tsr_pipeline_job_resolve(struct tsr_pipeline_job *job, struct tsr_err *err);

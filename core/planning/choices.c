@@ -129,4 +129,12 @@ void tsr_planning_channels(struct tsr_planning *pl, const struct tsr_config_node
         const struct tsr_config_node *item = list->items[i];
         read_channel(pl, item->kind == TSR_CONFIG_NODE_SCALAR ? item->text : "", item, d);
     }
+    bool some = false;
+    for (uint32_t i = 0; i < pl->options.n_k; i++)
+        some = some || pl->options.k[i];
+    if (some && pl->cluster && !tsr_plan_compensate_known(pl->cluster))
+        tsr_config_diag_error(d, &list->mark, "give a profile its host: {peak: ...}",
+                              "no profile of %s says how fast its device reads the host's memory, "
+                              "so that the time of 'compensate' is not known",
+                              pl->cluster->name);
 }

@@ -16,14 +16,19 @@ static bool given(const struct tsr_config_node *n)
     return n && n->kind != TSR_CONFIG_NODE_NULL;
 }
 
-/* A codec that exists, with options that it has; else an error at its place. */
-static tsr_status check_codec(const struct tsr_pipeline_job *job, const char *text,
+/* A codec that exists, with options that it has; between stages one that needs no calibration.  Else an error at its
+ * place. */
+static tsr_status check_codec(const struct tsr_pipeline_job *job, const char *text, bool link,
                               const struct tsr_config_node *at, struct tsr_diag *d,
                               struct tsr_err *err)
 {
     struct tsr_errbuf    e = TSR_ERRBUF(e);
     struct tsr_plan_wire w;
     tsr_status           st = tsr_plan_wire_open(&w, job->registry, text, &e.err);
+    if (st == TSR_OK && link && w.iface->observe)
+        tsr_config_diag_error(d, &at->mark, "list it under 'sums'",
+                              "'%s' must be calibrated, which is done for sums inside a stage only",
+                              text);
     tsr_plan_wire_close(&w);
     if (st == TSR_E_INPUT || st == TSR_E_CONFIG)
         tsr_config_diag_failure(d, &at->mark, &e.err);
@@ -58,7 +63,7 @@ static tsr_status read_list(const struct tsr_pipeline_job *job, const struct tsr
             if (strcmp((*to)[k], one->text) == 0)
                 tsr_config_diag_error(d, &one->mark, "keep one of them", "'%s' comes twice in '%s'",
                                       one->text, key);
-        TSR_TRY(check_codec(job, one->text, one, d, err));
+        TSR_TRY(check_codec(job, one->text, strcmp(key, "codecs") == 0, one, d, err));
         (*to)[(*n)++] = one->text;
     }
     return TSR_OK;

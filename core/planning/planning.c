@@ -25,13 +25,29 @@ static const struct tsr_option quality_options[] = {
                     "Most that the indicator may sum up to; -1: any."),
     TSR_OPTION_REAL(struct quality_keys, theta, 0, 0, 1e300, "ms",
                     "Time that a unit of the indicator is worth."),
-    TSR_OPTION_PATH(struct quality_keys, indicators, "", "FILE",
-                    "File of the step indicators; without one a prior in bits and size."),
+    TSR_OPTION_PATH(
+        struct quality_keys, indicators, "", "FILE",
+        "File of the step indicators, or prior: by bits and size. By default that of the "
+        "step before it in the job, else the prior."),
     TSR_OPTION_STRING(struct quality_keys, table, "",
                       "Its table; by default the first of measured, hessian, variance."),
 };
 
 /* ---- quality ---------------------------------------------------------------------- */
+
+static tsr_status take_indicators(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
+                                  const struct tsr_config_node *map, const char *file,
+                                  struct tsr_diag *d, struct tsr_err *err)
+{
+    if (tsr_pipeline_job_measures(job, file)) {
+        TSR_TRY(tsr_pipeline_job_in_folder(job, file, &pl->indicators, err));
+    } else {
+        tsr_pipeline_check_input(job, map, "indicators", d);
+        pl->indicators = tsr_pipeline_job_input(job, file);
+    }
+    pl->options.indicators = pl->indicators;
+    return pl->indicators ? TSR_OK : tsr_fail_nomem(err, strlen(file), "a path");
+}
 
 static tsr_status read_quality(struct tsr_planning *pl, const struct tsr_pipeline_job *job,
                                const struct tsr_planning_plan_keys *k, struct tsr_diag *d,
@@ -39,13 +55,15 @@ static tsr_status read_quality(struct tsr_planning *pl, const struct tsr_pipelin
 {
     struct tsr_plan_problem_options *o = &pl->options;
     const struct tsr_config_node    *map = k->quality;
+    const char                      *measured = tsr_pipeline_job_measured(job); /* or NULL */
     struct quality_keys              q = { 0 };
     struct tsr_config_optset         set = { quality_options, 5, sizeof *quality_options, &q };
     o->indicators = o->table = "";
     o->max_omega = -1;
-    if (!map || map->kind == TSR_CONFIG_NODE_NULL ||
-        (map->kind == TSR_CONFIG_NODE_SCALAR && strcmp(map->text, "prior") == 0))
+    if (map && map->kind == TSR_CONFIG_NODE_SCALAR && strcmp(map->text, "prior") == 0)
         return TSR_OK;
+    if (!map || map->kind == TSR_CONFIG_NODE_NULL)
+        return measured ? take_indicators(pl, job, map, measured, d, err) : TSR_OK;
     uint64_t before = tsr_config_diag_errors(d);
     tsr_config_options_fill(&set, 1, NULL, map, "quality", d);
     if (tsr_config_diag_errors(d) != before)
@@ -54,20 +72,14 @@ static tsr_status read_quality(struct tsr_planning *pl, const struct tsr_pipelin
     o->theta = q.theta;
     o->max_omega = q.max_omega;
     o->at_least = *q.at_least ? q.at_least : NULL;
-    if (!*q.indicators) {
-        if (*q.table)
-            tsr_config_diag_error(d, &tsr_config_node_get(map, "table")->mark, NULL,
-                                  "'table' without 'indicators', the file that it is in");
-        return TSR_OK;
-    }
-    if (tsr_pipeline_job_measures(job, q.indicators)) {
-        TSR_TRY(tsr_pipeline_job_in_folder(job, q.indicators, &pl->indicators, err));
-    } else {
-        tsr_pipeline_check_input(job, map, "indicators", d);
-        pl->indicators = tsr_pipeline_job_input(job, q.indicators);
-    }
-    o->indicators = pl->indicators;
-    return pl->indicators ? TSR_OK : tsr_fail_nomem(err, strlen(q.indicators), "a path");
+    if (strcmp(q.indicators, "prior") == 0)
+        q.indicators = "", measured = NULL;
+    if (*q.indicators || measured)
+        return take_indicators(pl, job, map, *q.indicators ? q.indicators : measured, d, err);
+    if (*q.table)
+        tsr_config_diag_error(d, &tsr_config_node_get(map, "table")->mark, NULL,
+                              "'table' without 'indicators', the file that it is in");
+    return TSR_OK;
 }
 
 /* ---- machines and work ---------------------------------------------------------------- */

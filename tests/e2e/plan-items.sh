@@ -122,6 +122,26 @@ fails "ends twice" 2 '*' plan job.yaml --set 'plan.ends=[original,original]'
 sed 's/tensors: lm_head/tensors: head/' "$WORK/plan.yaml" >"$WORK/wrong.yaml"
 fails "a rule for no end" 2 'wrong.yaml:*' plan job.yaml --check wrong.yaml
 
+fails "a codec that is calibrated, between stages" 2 '*' plan job.yaml --set 'plan.codecs=["plain:dtype=bf16", int4_bf16]'
+sed "s|cluster: .*|cluster: $ROOT/configs/plan/boards.yaml|" "$WORK/job.yaml" >"$WORK/boards.yaml"
+fails "compensation where no device reads the host's memory" 2 '*' plan boards.yaml -o x.yaml --set 'plan.compensate=[0,16]'
+
+# a plan after indicators reads them, unless it wants the prior
+cat >"$WORK/after.yaml" <<END
+version: 1
+model: $DEMO
+cluster: cluster.yaml
+workload: {prompt: 32, generate: 32, batch: 4}
+pipeline:
+  - indicators: {text: $DEMO/calibration.txt, samples: 2, seqlen: 16, bits: [3, 8], measured: false, hessian: false}
+  - plan: {use: rtn, group: 64, bits: [3, 8], max_tp: 1, baselines: none, quality: {at_least: uniform-3}}
+END
+run run after.yaml --out after
+ok "a plan after indicators, got $rc" test "$rc" = 0
+ok "takes them" json '(.results.plan.prior | not) and (.results.plan.quality | test("variance"))' "$WORK/after/results.json"
+run run after.yaml --out prior --set plan.quality.indicators=prior
+ok "or the prior" json '.results.plan.prior' "$WORK/prior/results.json"
+
 # a codec of a plugin is a choice like others, where its KL is known
 sed 's/"layers": \[50, 30, 1, 1, 1, 1\]}\]/"layers": [50, 30, 1, 1, 1, 1]},\n        {"kv": "kivi:bits=2", "kl": 0.03, "half": 0.001, "context": 64, "layers": [50, 30, 1, 1, 1, 1]}]/' \
     "$WORK/kl.json" >"$WORK/kivi.json"

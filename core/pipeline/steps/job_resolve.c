@@ -41,9 +41,15 @@ const char *tsr_pipeline_job_planned_to(const struct tsr_pipeline_job_step *plan
     return planned ? ((const struct tsr_planning_plan_keys *)planned->opts)->to : NULL;
 }
 
+const char *tsr_pipeline_job_measured(const struct tsr_pipeline_job *job)
+{
+    return job->at && job->at->measured ? TSR_STEP_INDICATORS_FILE : NULL;
+}
+
 bool tsr_pipeline_job_measures(const struct tsr_pipeline_job *job, const char *file)
 {
-    return job->at && job->at->measured && strcmp(file, TSR_STEP_INDICATORS_FILE) == 0;
+    const char *measured = tsr_pipeline_job_measured(job);
+    return measured && strcmp(file, measured) == 0;
 }
 
 static tsr_status declare(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *step,

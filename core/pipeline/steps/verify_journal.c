@@ -44,13 +44,14 @@ tsr_status tsr_step_verify_indicators(const struct tsr_pipeline_job       *job,
     const struct tsr_config_node *n = k->quality && k->quality->kind == TSR_CONFIG_NODE_MAP
                                           ? tsr_config_node_get(k->quality, "indicators")
                                           : NULL;
+    const char                   *file = n ? n->text : tsr_pipeline_job_measured(job);
     *path = NULL;
-    if (!n)
+    if (!file)
         return tsr_fail(err, TSR_E_BUG, "a plan without indicators is verified");
-    if (tsr_pipeline_job_measures(job, n->text))
-        return tsr_pipeline_job_in_folder(job, n->text, path, err);
-    *path = tsr_pipeline_job_input(job, n->text);
-    return *path ? TSR_OK : tsr_fail_nomem(err, strlen(n->text), "a path");
+    if (tsr_pipeline_job_measures(job, file))
+        return tsr_pipeline_job_in_folder(job, file, path, err);
+    *path = tsr_pipeline_job_input(job, file);
+    return *path ? TSR_OK : tsr_fail_nomem(err, strlen(file), "a path");
 }
 
 /* The hash of what the attempts depend on: options, the model, the indicators and the text. */

@@ -170,6 +170,8 @@ uint64_t tsr_plan_problem_capacity(const struct tsr_plan_problem *p, uint64_t gr
 tsr_status tsr_plan_problem_uniform(const struct tsr_plan_problem *p, const char *text,
                                     uint64_t *candidate, struct tsr_err *err);
 
+/* Some device adds back: a CPU, or one whose profile says how fast it reads the host's memory.  [any] */
+bool tsr_plan_compensate_known(const struct tsr_plan_cluster *c);
 /* Checks that each k of the options has a figure of each scheme, and that some device can add back; puts the bits of
  * residuals.  TSR_E_INPUT.  [setup] */
 tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct tsr_err *err);

@@ -17,12 +17,11 @@ static tsr_status lacks(const struct tsr_plan_problem *p, uint64_t candidate, ui
         has->k[has->n - 1]);
 }
 
-/* Some device adds back: a CPU, or one whose profile says how fast it reads the host's memory. */
-static bool some_device(const struct tsr_plan_problem *p)
+bool tsr_plan_compensate_known(const struct tsr_plan_cluster *c)
 {
     bool some = false;
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
-        const struct tsr_plan_mesh m = { .profile = p->cluster->groups[g].profile, .tp = 1 };
+    for (uint64_t g = 0; g < c->n_groups; g++) {
+        const struct tsr_plan_mesh m = { .profile = c->groups[g].profile, .tp = 1 };
         some = some || !tsr_plan_compensation_host(&m) || m.profile->host_bandwidth > 0;
     }
     return some;
@@ -53,12 +52,9 @@ tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct t
         return tsr_fail(err, TSR_E_INPUT,
                         "compensate: the accounting and the objective of the paper know no "
                         "residuals; use exact and steady");
-    if (!some_device(p))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "compensate: no profile of %s says how fast its device reads the host's "
-                        "memory (host), so that "
-                        "the time of compensation is not known",
-                        p->cluster->name);
+    if (!tsr_plan_compensate_known(p->cluster))
+        return tsr_fail(err, TSR_E_INPUT, "compensate: no device of %s adds back",
+                        p->cluster->name); /* the job's check says more */
     for (uint32_t i = 0; i < p->o.n_k; i++)
         for (uint64_t c = 0; c < p->candidates.n; c++)
             if (p->candidates.v[c].q.self && !p->candidates.v[c].mixed &&
