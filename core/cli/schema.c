@@ -57,6 +57,8 @@ static json_t *option_schema(const struct tsr_option *o)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (types[i].type == o->type)
             ok = ok && put(j, "type", json_string(types[i].name));
+    if (o->flags & TSR_OPT_LIST)
+        ok = ok && put(j, "type", json_pack("[s, s, s]", "string", "number", "array"));
     if (o->help)
         ok = ok && put(j, "description", json_string(o->help));
     if (o->type == TSR_OPT_ENUM) {

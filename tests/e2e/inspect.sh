@@ -74,6 +74,39 @@ rm "$WORK/alone/model-00001-of-00002.safetensors"
 echo '{"model_type": ' >"$WORK/alone/config.json"
 fails "a configuration that is damaged" 2 'alone/config.json*' inspect alone
 
+# ---- plans and device profiles
+cat >"$WORK/job.yaml" <<END
+version: 1
+model: $STORIES
+cluster: $ROOT/configs/plan/boards.yaml
+workload: {prompt: 32, generate: 8, batch: 4}
+pipeline:
+  - plan: {use: rtn, group: 32, bits: [4, 8], baselines: none}
+END
+run plan job.yaml -o plan.yaml --json
+ok "a plan to look at, got $rc" test "$rc" = 0
+cp "$WORK/out" "$WORK/planned.json"
+run inspect plan.yaml --json
+ok "its keys, got $rc" json --slurpfile p "$WORK/planned.json" '.plan | .path == "plan.yaml" and .format == "tessera.plan/1" and
+    .layers == 5 and (.stages | length) == ($p[0].plan.stages | length) and .workload.batch == 4 and
+    (.predicted.latency_ms / $p[0].plan.latency_ms - 1 | fabs) < 1e-6' "$WORK/out"
+run inspect plan.yaml
+ok "as text, in a terminal" awk 'length > 100 {exit 1}' "$WORK/out"
+ok "with its stages" test "$(grep -c '^  stage ' "$WORK/out")" = "$(jq '.plan.stages | length' "$WORK/planned.json")"
+ok "and its time" grep -qE '^  predicted +[0-9.e+]+ ms, prompts done after ' "$WORK/out"
+for name in RTX-4090 rtx-4090; do
+    run inspect device $name --json
+    ok "$name: a profile by its name, got $rc" json '.device | .name == "RTX-4090" and .points == 0 and .measured == "not measured" and
+        .memory.total == "24564 MiB" and ([.kernels[].kernel] | index("int4"))' "$WORK/out"
+done
+run inspect "$ROOT/configs/devices/t4.yaml"
+ok "a profile by its file: whose times" grep -qE '^  measured +.*LLM-PQ' "$WORK/out"
+fails "no such profile" 2 '*' inspect device nope
+fails "a job" 2 'job.yaml' inspect job.yaml
+sed 's/^layers: .*//' "$WORK/plan.yaml" >"$WORK/bad.yaml"
+fails "a plan with an error" 2 'bad.yaml:*' inspect bad.yaml
+fails "a plan is not probed" 2 'plan.yaml' inspect plan.yaml --probe
+
 # ---- yes or no --------------------------------------------------------------------
 # answers CODE ARGUMENT...: this exit code and not a word
 answers() {

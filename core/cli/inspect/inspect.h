@@ -5,6 +5,7 @@
 #include "plugin/registry.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 /* Each gives a new reference, or TSR_E_NOMEM or another failure with its sentence. */
 
@@ -56,8 +57,17 @@ tsr_status tsr_inspect_compensation(const struct tsr_model *m, const char *profi
 tsr_status tsr_inspect_model(const char *path, bool verify, const char *profile, json_t **out,
                              struct tsr_err *err);
 
+/* Whether x names a YAML file, which may be a plan or a device profile. */
+bool tsr_inspect_is_written(const char *x);
+/* The keys of such a file as it has them, and its path; of a profile also `measured` (whose kernels) and `points` (layers
+ * that were measured).  *key: "plan" or "device".  TSR_E_INPUT: it is another file, or has errors. */
+tsr_status tsr_inspect_written(const char *path, const char **key, json_t **out,
+                               struct tsr_err *err);
+/* The same of a profile by its name, as clusters name it. */
+tsr_status tsr_inspect_profile(const char *name, json_t **out, struct tsr_err *err);
+
 /* Prints all of it as text on stdout: {plugins, refused, absent, formats, models, devices, components,
- * model}, each if present. */
+ * model, plan, device}, each if present. */
 void tsr_inspect_print(const json_t *j);
 
 #endif

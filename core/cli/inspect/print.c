@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "cli/inspect/family_print.h"
 #include "cli/inspect/inspect.h"
+#include "cli/inspect/written_print.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -357,6 +358,10 @@ void tsr_inspect_print(const json_t *j)
         (void)printf("%s", gap);
         print_devices(v);
     }
+    if ((v = json_object_get(j, "plan")))
+        tsr_inspect_print_plan(v);
+    if ((v = json_object_get(j, "device")))
+        tsr_inspect_print_profile(v);
     print_components(json_object_get(j, "components"));
     if ((v = json_object_get(j, "model")))
         print_model(v);

@@ -203,7 +203,18 @@ static tsr_status collect_plugin(struct tsr_cli *c, const char *x, bool ask, boo
 static tsr_status collect(struct tsr_cli *c, const char *x, bool ask, bool verify,
                           const char *profile, json_t *to, struct tsr_err *err)
 {
-    bool file = x && tsr_inspect_is_plugin_file(x);
+    bool        file = x && tsr_inspect_is_plugin_file(x);
+    const char *key = NULL;
+    json_t     *v = NULL;
+    if (x && tsr_inspect_is_written(x)) {
+        if (ask || verify || *profile)
+            return tsr_fail(err, TSR_E_INPUT,
+                            "%s: is a YAML file; --probe asks a plugin, --verify and --profile are "
+                            "for a model",
+                            x);
+        tsr_status st = tsr_inspect_written(x, &key, &v, err);
+        return put(to, key, st, v, err);
+    }
     if (file && *profile)
         return tsr_fail(err, TSR_E_INPUT, "%s: is a plugin; --profile is for a packed model", x);
     return file ? tsr_inspect_apart(c, collect_plugin, x, ask, verify, to, err)
@@ -302,10 +313,11 @@ static tsr_status run(struct tsr_cli *c, const void *opts, char **args, int n_ar
     if (n_args == 2) {
         json_t    *f = NULL;
         tsr_status st =
-            strcmp(x, "family") == 0
-                ? tsr_inspect_family(args[1], &f, err)
+            strcmp(x, "family") == 0 ? tsr_inspect_family(args[1], &f, err)
+            : strcmp(x, "device") == 0
+                ? tsr_inspect_profile(args[1], &f, err)
                 : tsr_fail(err, TSR_E_INPUT, "%s: one name is inspected at a time", args[1]);
-        st = put(j, "family", st, f, err);
+        st = put(j, strcmp(x, "device") == 0 ? "device" : "family", st, f, err);
         if (st == TSR_OK && c->json)
             return tsr_cli_print_json(j, err);
         if (st == TSR_OK)
@@ -327,7 +339,8 @@ const struct tsr_verb tsr_verb_inspect;
 const struct tsr_verb tsr_verb_inspect = {
     .name = "inspect",
     .summary = "lists plugins, formats, model families and devices, or shows one in detail",
-    .args = "[plugins|formats|models|devices|family NAME|PLUGIN|FILE.so|MODEL]",
+    .args =
+        "[plugins|formats|models|devices|family NAME|device NAME|PLUGIN|FILE.so|MODEL|FILE.yaml]",
     .min_args = 0,
     .max_args = 2,
     .details =
@@ -335,7 +348,8 @@ const struct tsr_verb tsr_verb_inspect = {
         "reason. Name a plugin by its name, by kind:name (quantizer:rtn), by id/name, or by "
         "its file. Name a model by its folder (write ./rtn for a folder with the name of a "
         "plugin); config.json alone is a model too. `family NAME` shows what the file of a model "
-        "family says.\n"
+        "family says, `device NAME` what a device profile says, and FILE.yaml is a plan or such a "
+        "profile.\n"
         "\n"
         "A plugin's file is loaded in a child process, so a damaged file does no harm. No "
         "weight is read (except for --verify). No function of a plugin is called, except that "
