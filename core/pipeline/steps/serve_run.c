@@ -2,9 +2,12 @@
 #include "pipeline/steps/serve_step.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -38,6 +41,33 @@ static tsr_status start_http(struct tsr_step_serving *s, const json_t *models, i
                                                                   .requests = (uint64_t)o->queue,
                                                                   .timeout = o->timeout },
                                 err);
+}
+
+/* Of an earlier server, or of this one at its end: who waits for the file must not find it.  A file with anything but a
+ * port in it stays. */
+static tsr_status forget_port(const struct tsr_step_serving *s, struct tsr_err *err)
+{
+    const char *path = s->o->port_file;
+    char       *text = NULL;
+    uint64_t    n = 0;
+    if (!*path || !tsr_path_exists(path))
+        return TSR_OK;
+    TSR_TRY(tsr_file_slurp(path, 1 << 20, &text, &n, err));
+    bool port = n > 0 && n <= 6 && strspn(text, "0123456789\n") == n;
+    free(text);
+    return port ? tsr_output_remove(path, err)
+                : tsr_fail(err, TSR_E_INPUT, "%s: exists, and is no port file of a server", path);
+}
+
+/* The address ends with it: 127.0.0.1:8080, [::1]:8080. */
+static tsr_status say_port(const struct tsr_step_serving *s, struct tsr_err *err)
+{
+    const char *colon = strrchr(s->http.address, ':');
+    char        text[16];
+    if (!*s->o->port_file)
+        return TSR_OK;
+    int n = snprintf(text, sizeof text, "%.8s\n", colon ? colon + 1 : "");
+    return tsr_file_store(s->o->port_file, text, (uint64_t)n, err);
 }
 
 static void warn_of(const char *why)
@@ -92,10 +122,13 @@ tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_se
                                 .requests = (uint64_t)o->queue,
                                 .deadline_us = (uint64_t)(o->deadline * 1e6),
                                 .drain_us = (uint64_t)(o->drain * 1e6) };
-    json_t               *names = names_of(models, n);
-    tsr_status            st = names ? start_http(s, names, now, err)
-                                     : tsr_fail(err, TSR_E_INPUT, "the name of the model is not UTF-8");
+    TSR_TRY(forget_port(s, err));
+    json_t    *names = names_of(models, n);
+    tsr_status st = names ? start_http(s, names, now, err)
+                          : tsr_fail(err, TSR_E_INPUT, "the name of the model is not UTF-8");
     json_decref(names);
+    if (st == TSR_OK && (st = say_port(s, err)) != TSR_OK)
+        tsr_serve_http_end(&s->http, 1);
     if (st != TSR_OK)
         return st;
     if (!s->job->quiet)
@@ -104,6 +137,9 @@ tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_se
     st = tsr_serve_loop_run(&l, &s->counts, err);
     s->seconds = tsr_now_s() - from;
     tsr_serve_http_end(&s->http, 5);
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (forget_port(s, &e.err) != TSR_OK)
+        tsr_logf(TSR_LOG_WARN, "%s", e.text);
     return st;
 }
 
