@@ -78,8 +78,9 @@ static tsr_status none(const struct tsr_tokenizer_chat_source *source, struct ts
         if (n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s\"%s\"", i ? ", " : "",
                                   tsr_json_word(json_object_get(one, "name")));
-    return tsr_fail(err, TSR_E_INPUT, "the model has no chat template \"%.60s\"; it has %s",
-                    source->name ? source->name : "default", *names ? names : "none");
+    return tsr_fail(err, TSR_E_INPUT, "the model has no chat template \"%.60s\"%s; it has %s",
+                    source->name ? source->name : "default",
+                    source->where ? ", and there is no such file" : "", *names ? names : "none");
 }
 
 static tsr_status compile(struct tsr_chat *c, struct tsr_template **t, const char *key,
