@@ -55,8 +55,8 @@ static void print_predicted(const json_t *said)
 {
     static const struct {
         const char *key, *before, *after;
-    } parts[] = { { "latency_ms", "", " ms" },
-                  { "ttft_ms", "prompts done after ", " ms" },
+    } parts[] = { { "latency_ms", "", "" },
+                  { "ttft_ms", "prompts done after ", "" },
                   { "tokens_per_second", "", " tokens/s" },
                   { "omega", "omega ", "" },
                   { "kl", "KL ", "" } };
@@ -69,7 +69,12 @@ static void print_predicted(const json_t *said)
         const json_t *v = json_object_get(said, parts[i].key);
         if (!json_is_number(v))
             continue;
-        (void)printf("%s%s%s%s", gap, parts[i].before, value(v, buf), parts[i].after);
+        double ms = json_number_value(v);
+        if (strstr(parts[i].key, "_ms"))
+            (void)snprintf(buf, sizeof buf, ms < 1e3 ? "%.4g ms" : "%.4g s",
+                           ms < 1e3 ? ms : ms / 1e3);
+        (void)printf("%s%s%s%s", gap, parts[i].before,
+                     strstr(parts[i].key, "_ms") ? buf : value(v, buf), parts[i].after);
         gap = ", ";
     }
     (void)putchar('\n');
@@ -80,8 +85,12 @@ void tsr_inspect_print_plan(const json_t *p)
     const json_t *stages = json_object_get(p, "stages"), *s, *rule;
     char          a[64], b[64];
     size_t        i, k;
-    (void)printf("%s  a plan of %s layers in %zu stages\n", value(json_object_get(p, "path"), a),
-                 value(json_object_get(p, "layers"), b), json_array_size(stages));
+    size_t        n = json_array_size(stages);
+    (void)printf("%s  a plan of %s layers in %zu stage%s", value(json_object_get(p, "path"), a),
+                 value(json_object_get(p, "layers"), b), n, n == 1 ? "" : "s");
+    if (json_object_get(p, "replicas"))
+        (void)printf(", %s copies of the model", value(json_object_get(p, "replicas"), a));
+    (void)putchar('\n');
     print_keys("workload", json_object_get(p, "workload"), "");
     print_keys("micro-batches", json_object_get(p, "micro_batches"), "");
     print_keys("quality", json_object_get(p, "quality"), "hash");
