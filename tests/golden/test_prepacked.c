@@ -221,7 +221,7 @@ static void cut_and_changed(void **state)
         { "size", NULL, 16 },
         { "place of the index", "24", 24 },
         { "length of the index", "24", 32 },
-        { "minor version", "version 1.1", 12 },
+        { "minor version", "version 2.1", 12 },
         { "hash", "hash", 70 },
         { "first byte of the index", "hash", index },
         { "last byte", "hash", good_bytes - 1 },
@@ -282,7 +282,7 @@ static void no_layout(json_t *j)
 }
 static void other_format(json_t *j)
 {
-    (void)json_object_set_new(j, "format", json_string("tessera.prepacked/2"));
+    (void)json_object_set_new(j, "format", json_string("tessera.prepacked/3"));
 }
 static void no_weight(json_t *j)
 {
@@ -292,30 +292,69 @@ static void more_weights(json_t *j)
 {
     (void)json_object_set(json_object_get(j, "weights"), "spare", weight_of(j));
 }
+/* A number of the weight's entry: 0 its place, 1 its bytes, 2 its kind. */
+static void set_number(json_t *j, size_t which, json_int_t n)
+{
+    (void)json_array_set_new(weight_of(j), which, json_integer(n));
+}
+/* A kind of its own. */
+static void set_kind(json_t *j, json_t *kind)
+{
+    json_t *kinds = json_object_get(j, "kinds");
+    set_number(j, 2, (json_int_t)json_array_size(kinds));
+    (void)json_array_append_new(kinds, kind);
+}
 static void outside(json_t *j)
 {
-    (void)json_object_set_new(weight_of(j), "at", json_integer(INT64_C(1) << 40));
+    set_number(j, 0, INT64_C(1) << 40);
+}
+static void in_the_head(json_t *j)
+{
+    set_number(j, 0, 0);
+}
+static void no_such_kind(json_t *j)
+{
+    set_number(j, 2, (json_int_t)json_array_size(json_object_get(j, "kinds")));
+}
+static void two_numbers(json_t *j)
+{
+    (void)json_array_remove(weight_of(j), 2);
+}
+static void place_in_words(json_t *j)
+{
+    (void)json_array_set_new(weight_of(j), 0, json_string("4096"));
+}
+static void kind_in_words(json_t *j)
+{
+    set_kind(j, json_string("F32"));
+}
+static void no_kinds(json_t *j)
+{
+    (void)json_object_set_new(j, "kinds", json_array());
+}
+static void no_details(json_t *j)
+{
+    (void)json_object_del(j, "details");
 }
 static void odd_place(json_t *j)
 {
-    (void)json_object_set_new(weight_of(j), "at", json_integer(4097));
+    set_number(j, 0, 4097);
 }
 static void too_long(json_t *j)
 {
-    (void)json_object_set_new(weight_of(j), "bytes", json_integer(INT64_MAX));
+    set_number(j, 1, INT64_MAX);
 }
 static void negative(json_t *j)
 {
-    (void)json_object_set_new(weight_of(j), "bytes", json_integer(-1));
+    set_number(j, 1, -1);
 }
 static void no_dtype(json_t *j)
 {
-    (void)json_object_set_new(weight_of(j), "dtype", json_string("F64"));
+    set_kind(j, json_pack("{s:s}", "dtype", "F64"));
 }
 static void packed_wrong(json_t *j)
 {
-    (void)json_object_set_new(weight_of(j), "packed",
-                              json_pack("{s:s}", "format", "tessera.int/1"));
+    set_kind(j, json_pack("{s:{s:s}}", "packed", "format", "tessera.int/1"));
 }
 static void no_config(json_t *j)
 {
@@ -350,10 +389,17 @@ static void wrong_index(void **state)
         bool        weight; /* it is about the weight in the index */
     } all[] = {
         { no_layout, "layout", false },
-        { other_format, "tessera.prepacked/2", false },
+        { other_format, "tessera.prepacked/3", false },
         { no_weight, WEIGHT, false },
         { more_weights, "weights", false },
         { outside, "at", true },
+        { in_the_head, "at", true },
+        { no_such_kind, "kind", true },
+        { two_numbers, "three integers", true },
+        { place_in_words, "three integers", true },
+        { kind_in_words, "kind", true },
+        { no_kinds, "kinds", false },
+        { no_details, "details", false },
         { odd_place, "4096", true },
         { too_long, "bytes", true },
         { negative, "bytes", true },
@@ -389,8 +435,7 @@ static void other_target(json_t *j)
 static void shorter_weight(json_t *j)
 {
     json_t *w = weight_of(j);
-    (void)json_object_set_new(w, "bytes",
-                              json_integer(json_integer_value(json_object_get(w, "bytes")) - 64));
+    set_number(j, 1, json_integer_value(json_array_get(w, 1)) - 64);
 }
 
 /* What only the backend can tell: the file opens, the engine refuses it. */
@@ -429,6 +474,7 @@ static void damage_is_found(void **state)
     OK(tsr_model_load(&m, bad_path, false, &e.err));
     uint64_t at = (uint64_t)(m->prepacked->lin[1][TSR_MODEL_DOWN].data - m->prepacked->data);
     struct tsr_prepacked_place v = tsr_prepacked_place(m->prepacked->vectors);
+    struct tsr_prepacked_place d = tsr_prepacked_place(m->prepacked->details);
     tsr_model_destroy(m);
     memcpy(copy, good, good_bytes);
     copy[at + 100] ^= 4;
@@ -436,6 +482,14 @@ static void damage_is_found(void **state)
     OK(tsr_model_load(&m, bad_path, false, &e.err));
     assert_int_equal(tsr_prepacked_verify(m->prepacked, pool, NULL, &e.err), TSR_E_INPUT);
     assert_true(error_is(&e.err, bad_path, WEIGHT));
+    tsr_model_destroy(m);
+    /* the hashes of the weights, which a start does not read either */
+    memcpy(copy, good, good_bytes);
+    copy[d.at + d.bytes / 2] ^= 4;
+    put_bad(copy, good_bytes);
+    OK(tsr_model_load(&m, bad_path, false, &e.err));
+    assert_int_equal(tsr_prepacked_verify(m->prepacked, pool, NULL, &e.err), TSR_E_INPUT);
+    assert_true(error_is(&e.err, bad_path, "details"));
     tsr_model_destroy(m);
     memcpy(copy, good, good_bytes);
     copy[v.at + 3] ^= 4;

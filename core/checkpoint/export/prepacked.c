@@ -23,7 +23,7 @@ struct writer {
     struct tsr_engine_device           *dev;
     const struct tsr_backend_layout_v1 *table;
     struct tsr_export_prepacked_out     out;
-    json_t                             *layout, *weights, *names, *texts;
+    json_t                             *layout, *names, *texts;
     float                              *floats;
     uint64_t                            n_floats, cap_floats;
 };
@@ -86,24 +86,33 @@ static tsr_status copy(struct writer *w, const struct tsr_engine_weight *d, uint
     return st;
 }
 
-/* {"dtype"} or {"packed", "widened"}, in addition to its place. */
-static tsr_status describe(struct writer *w, json_t *entry, const struct tsr_matrix *m,
-                           const struct tsr_model_packed *p, bool widened)
+/* Its format: {"dtype"} or {"packed", "widened"}; what else packing says of it goes to the details. */
+static tsr_status describe(struct writer *w, const struct tsr_matrix *m,
+                           const struct tsr_model_packed *p, bool widened, json_t **kind,
+                           json_t **details)
 {
-    char *text = NULL;
-    if (!p && json_object_set_new(entry, "dtype",
-                                  json_string(tsr_dtype_name(widened ? TSR_F32 : m->dtype))) != 0)
-        return no_index(w);
+    static const char *const known[] = { "squared_error", "loss", "rtn_loss", "damping",
+                                         "retries" };
+    char                    *text = NULL;
+    json_t                  *j = NULL;
+    if (!p)
+        tsr_json_set(kind, "dtype", json_string(tsr_dtype_name(widened ? TSR_F32 : m->dtype)));
     if (!p)
         return TSR_OK;
     TSR_TRY(tsr_packed_describe(p, &text, w->x->err));
-    json_t    *j = NULL;
     tsr_status st = tsr_json_parse(&j, "a description", text, strlen(text), 8, w->x->err);
     free(text);
     TSR_TRY(st);
-    if (json_object_set_new(entry, "packed", j) != 0 ||
-        (widened && json_object_set_new(entry, "widened", json_true()) != 0))
-        return no_index(w);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        json_t *v = json_object_get(j, known[i]);
+        if (v)
+            tsr_json_set(details, known[i], json_incref(v));
+        if (v)
+            (void)json_object_del(j, known[i]);
+    }
+    tsr_json_set(kind, "packed", j);
+    if (widened)
+        tsr_json_set(kind, "widened", json_true());
     w->x->report->packed++;
     return TSR_OK;
 }
@@ -119,14 +128,18 @@ static tsr_status put_weight(struct writer *w, const struct tsr_prepacked_model_
                                       .cols = part->cols };
     struct tsr_weight_layout l = { .struct_size = sizeof l };
     char                     hash[TSR_HASH_TEXT];
-    json_t                  *entry = NULL;
     TSR_TRY(w->table->weight_layout(w->dev->self, &desc, &l, w->x->err));
     TSR_TRY(say_layout(w, &l));
     uint64_t at = tsr_export_prepacked_page(&w->out);
     TSR_TRY(copy(w, d, l.bytes, hash));
-    TSR_TRY(tsr_export_prepacked_note(&w->out, w->weights, part->name, at, l.bytes, hash, &entry));
     w->x->report->tensors++;
-    return describe(w, entry, part->w, p, d->widened);
+    json_t    *kind = json_object(), *details = json_object();
+    tsr_status st = describe(w, part->w, p, d->widened, &kind, &details);
+    if (st == TSR_OK)
+        return tsr_export_prepacked_weight(&w->out, part->name, at, l.bytes, hash, kind, details);
+    json_decref(kind);
+    json_decref(details);
+    return st;
 }
 
 static tsr_status matrix(struct writer *w, const struct tsr_prepacked_model_part *part)
@@ -311,12 +324,9 @@ static tsr_status put_model(struct writer *w)
 static tsr_status write_all(struct writer *w)
 {
     struct tsr_export *x = w->x;
-    w->weights = json_object();
     w->texts = json_object();
     w->names = json_object();
-    if (!w->weights || !w->texts || !w->names ||
-        json_object_set(w->out.index, "weights", w->weights) != 0 ||
-        json_object_set(w->out.index, "texts", w->texts) != 0)
+    if (!w->texts || !w->names || json_object_set(w->out.index, "texts", w->texts) != 0)
         return no_index(w);
     TSR_TRY(put_source(w));
     TSR_TRY(put_model(w));
@@ -355,7 +365,6 @@ tsr_status tsr_export_prepacked(struct tsr_export *x)
     tsr_engine_device_close(w.dev);
     json_decref(w.names);
     json_decref(w.texts);
-    json_decref(w.weights);
     free(w.floats);
     return st;
 }

@@ -19,7 +19,11 @@ tsr_status tsr_export_prepacked_begin(struct tsr_export_prepacked_out *o, const 
     *o = (struct tsr_export_prepacked_out){ .path = path, .err = err };
     o->stage = tsr_new_aligned(STAGE, 1);
     o->index = json_pack("{s:s, s:s}", "format", TSR_PREPACKED_FORMAT, "tessera", TSR_VERSION);
-    if (!o->stage || !o->index)
+    o->weights = json_object();
+    o->kinds = json_array();
+    o->details = json_object();
+    if (!o->stage || !o->index || !o->details || json_object_set(o->index, "kinds", o->kinds) ||
+        json_object_set(o->index, "weights", o->weights))
         return tsr_fail_nomem(err, STAGE, path);
     TSR_TRY(replace ? tsr_writer_open(&o->file, path, err)
                     : tsr_writer_open_fresh(&o->file, path, err));
@@ -61,17 +65,29 @@ uint64_t tsr_export_prepacked_page(struct tsr_export_prepacked_out *o)
     return o->at;
 }
 
-tsr_status tsr_export_prepacked_note(struct tsr_export_prepacked_out *o, json_t *to,
-                                     const char *name, uint64_t at, uint64_t bytes,
-                                     const char *hash, json_t **entry)
+/* The place of a kind in the list of those so far, to which a new one is added. */
+static json_int_t place_of(json_t *kinds, json_t *kind)
 {
-    json_t *j = json_pack("{s:I, s:I, s:s}", "at", (json_int_t)at, "bytes", (json_int_t)bytes,
-                          "hash", hash);
-    if (!j || json_object_set_new(to, name, j) != 0)
-        return tsr_fail_nomem(o->err, 256, "the index");
-    if (entry)
-        *entry = j;
-    return TSR_OK;
+    size_t i = 0, n = json_array_size(kinds);
+    while (i < n && !json_equal(json_array_get(kinds, i), kind))
+        i++;
+    return i < n || json_array_append(kinds, kind) == 0 ? (json_int_t)i : -1;
+}
+
+tsr_status tsr_export_prepacked_weight(struct tsr_export_prepacked_out *o, const char *name,
+                                       uint64_t at, uint64_t bytes, const char *hash, json_t *kind,
+                                       json_t *details)
+{
+    json_int_t place = kind ? place_of(o->kinds, kind) : -1;
+    tsr_json_set(&details, "hash", json_string(hash));
+    json_t *entry = json_pack("[I, I, I]", (json_int_t)at, (json_int_t)bytes, place);
+    bool    there = place >= 0 && details && entry &&
+                 json_object_set(o->details, name, details) == 0 &&
+                 json_object_set(o->weights, name, entry) == 0;
+    json_decref(kind);
+    json_decref(details);
+    json_decref(entry);
+    return there ? TSR_OK : tsr_fail_nomem(o->err, 256, "the index");
 }
 
 tsr_status tsr_export_prepacked_block(struct tsr_export_prepacked_out *o, json_t *to,
@@ -81,13 +97,27 @@ tsr_status tsr_export_prepacked_block(struct tsr_export_prepacked_out *o, json_t
     uint64_t at = tsr_export_prepacked_page(o);
     tsr_hash_bytes(data, bytes, hash);
     tsr_export_prepacked_put(o, data, bytes);
-    return tsr_export_prepacked_note(o, to, name, at, bytes, hash, NULL);
+    json_t *j = json_pack("{s:I, s:I, s:s}", "at", (json_int_t)at, "bytes", (json_int_t)bytes,
+                          "hash", hash);
+    return j && json_object_set_new(to, name, j) == 0 ? TSR_OK
+                                                      : tsr_fail_nomem(o->err, 256, "the index");
 }
 
 static tsr_status failed(const struct tsr_export_prepacked_out *o)
 {
     int e = o->file.error ? o->file.error : errno, lost = tsr_held_check(o->file.fd);
     return tsr_fail_errno(o->err, lost ? lost : e, o->path, "write");
+}
+
+/* What a start does not need: without it the index is a quarter as long. */
+static tsr_status put_details(struct tsr_export_prepacked_out *o)
+{
+    char    *text = NULL;
+    uint64_t len = 0;
+    TSR_TRY(tsr_json_text(o->details, JSON_COMPACT | JSON_REAL_PRECISION(17), &text, &len, o->err));
+    tsr_status st = tsr_export_prepacked_block(o, o->index, "details", text, len);
+    free(text);
+    return st;
 }
 
 /* The index, and the head with its position. */
@@ -131,6 +161,7 @@ static tsr_status read_back(struct tsr_export_prepacked_out *o, struct tsr_pool 
 tsr_status tsr_export_prepacked_end(struct tsr_export_prepacked_out *o, struct tsr_pool *pool,
                                     uint64_t *bytes)
 {
+    TSR_TRY(put_details(o));
     TSR_TRY(finish(o, bytes));
     TSR_TRY(read_back(o, pool));
     return tsr_writer_commit(&o->file, o->err);
@@ -139,6 +170,9 @@ tsr_status tsr_export_prepacked_end(struct tsr_export_prepacked_out *o, struct t
 void tsr_export_prepacked_abort(struct tsr_export_prepacked_out *o)
 {
     tsr_writer_abort(&o->file);
+    json_decref(o->weights);
+    json_decref(o->kinds);
+    json_decref(o->details);
     json_decref(o->index);
     free(o->stage);
 }

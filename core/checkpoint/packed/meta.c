@@ -214,13 +214,13 @@ static tsr_status get_format(const json_t *j, const char *name, struct tsr_forma
     return get_act8(j, name, f, err);
 }
 
-static tsr_status get_report(struct tsr_model_pack_report *r, const char *name, const json_t *j,
+/* What packing says of its result; a start does not need it. */
+static tsr_status get_report(struct tsr_model_packed *p, const char *name, const json_t *j,
                              struct tsr_err *err)
 {
-    int64_t retries = 0;
-    *r = (struct tsr_model_pack_report){
-        .seconds = NAN, .loss = NAN, .rtn_loss = NAN, .damping = NAN
-    };
+    struct tsr_model_pack_report *r = &p->report;
+    int64_t                       retries = 0;
+    TSR_TRY(tsr_json_real(j, name, "squared_error", true, 0.0, HUGE_VAL, &p->squared_error, err));
     TSR_TRY(tsr_json_real(j, name, "loss", false, -HUGE_VAL, HUGE_VAL, &r->loss, err));
     TSR_TRY(tsr_json_real(j, name, "rtn_loss", false, -HUGE_VAL, HUGE_VAL, &r->rtn_loss, err));
     TSR_TRY(tsr_json_real(j, name, "damping", false, 0.0, HUGE_VAL, &r->damping, err));
@@ -256,9 +256,11 @@ static tsr_status understand(struct tsr_model_packed *p, const char *name, const
     TSR_TRY(tsr_json_str(j, name, "plugin", true, &plugin, err));
     TSR_TRY(get_int(j, name, "cols", 1, MAX_COLS, &p->cols, err));
     TSR_TRY(get_dtype(j, name, "source", true, &p->source_dtype, err));
-    TSR_TRY(tsr_json_real(j, name, "squared_error", true, 0.0, HUGE_VAL, &p->squared_error, err));
     TSR_TRY(tsr_json_bool(j, name, "ordered", false, &p->ordered, err));
-    TSR_TRY(get_report(&p->report, name, j, err));
+    p->squared_error = NAN;
+    p->report = (struct tsr_model_pack_report){
+        .seconds = NAN, .loss = NAN, .rtn_loss = NAN, .damping = NAN
+    };
     if (p->ordered && strncmp(id, "tessera.", 8) != 0)
         return tsr_fail(err, TSR_E_INPUT,
                         "%s: \"ordered\" does not go with the format \"%.60s\", "
@@ -296,6 +298,8 @@ tsr_status tsr_packed_understand(struct tsr_model_packed *p, const char *name, c
     json_t *j = NULL;
     TSR_TRY(tsr_json_parse(&j, name, text, strlen(text), 2, err));
     tsr_status st = tsr_packed_understand_json(p, name, j, err);
+    if (st == TSR_OK)
+        st = get_report(p, name, j, err);
     json_decref(j);
     return st;
 }

@@ -87,6 +87,7 @@ tsr_status tsr_packed_transforms_describe(const struct tsr_model_overlay *o, uin
 tsr_status tsr_packed_transforms_understand(const struct tsr_model *m, uint64_t layer,
                                             const char *name, const char *text,
                                             struct tsr_model_overlay *o, struct tsr_err *err);
+/* The format, columns and plugin alone: errors and report become NAN. */
 tsr_status tsr_packed_understand_json(struct tsr_model_packed *p, const char *name, const json_t *j,
                                       struct tsr_err *err);
 

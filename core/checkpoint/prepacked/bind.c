@@ -149,7 +149,7 @@ static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_p
 {
     struct tsr_prepacked_mapped_weight *w = slot_of(b->p, part);
     const struct tsr_model_packed      *packed = NULL;
-    json_t  *j = json_object_get(b->p->weights, part->name), *described = NULL;
+    json_t  *j = json_object_get(b->p->weights, part->name), *kind, *described = NULL;
     uint32_t dtype = TSR_F32;
     bool     widened = false;
     char     where[400];
@@ -162,8 +162,11 @@ static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_p
     }
     if (!j)
         return absent(b, part->name, err);
-    TSR_TRY(tsr_json_sub(j, where, "packed", false, JSON_OBJECT, &described, err));
-    TSR_TRY(tsr_json_bool(j, where, "widened", false, &widened, err));
+    kind = json_array_get(b->p->kinds, tsr_prepacked_kind(j));
+    if (!json_is_object(kind))
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"kind\": is not an object", where);
+    TSR_TRY(tsr_json_sub(kind, where, "packed", false, JSON_OBJECT, &described, err));
+    TSR_TRY(tsr_json_bool(kind, where, "widened", false, &widened, err));
     if (described && part->part != TSR_MODEL_PART_LINEAR && part->part != TSR_MODEL_PART_HEAD &&
         part->part != TSR_MODEL_PART_EMBED)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"packed\": only linears, head and embedding can be",
@@ -175,7 +178,7 @@ static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_p
     if (described)
         TSR_TRY(read_packed(b, part, where, described, &packed, err));
     else
-        TSR_TRY(read_dtype(where, j, "dtype", &dtype, err));
+        TSR_TRY(read_dtype(where, kind, "dtype", &dtype, err));
     set_shape(part->w, packed ? packed->source_dtype : dtype, part->rows, part->cols);
     struct tsr_prepacked_place at = tsr_prepacked_place(j);
     w->data = b->headers_only ? NULL : b->p->data + at.at;

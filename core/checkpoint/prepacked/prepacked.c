@@ -1,14 +1,12 @@
-/* A prepacked file: head and index, texts, hashes. */
+/* A prepacked file: head and index. */
 #include "checkpoint/prepacked/prepacked.h"
 
 #include "base/mem.h"
-#include "plugin/registry.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION   1u
+#define VERSION   2u
 #define INDEX_CAP (UINT64_C(256) << 20)
 #define DEPTH     6
 
@@ -117,11 +115,61 @@ static tsr_status check_place(const struct tsr_prepacked *p, const char *name, c
 
 struct tsr_prepacked_place tsr_prepacked_place(const json_t *entry)
 {
+    bool weight = json_is_array(entry);
     return (struct tsr_prepacked_place){
-        .at = (uint64_t)json_integer_value(json_object_get(entry, "at")),
-        .bytes = (uint64_t)json_integer_value(json_object_get(entry, "bytes")),
-        .hash = tsr_json_word(json_object_get(entry, "hash"))
+        .at = (uint64_t)json_integer_value(weight ? json_array_get(entry, 0)
+                                                  : json_object_get(entry, "at")),
+        .bytes = (uint64_t)json_integer_value(weight ? json_array_get(entry, 1)
+                                                     : json_object_get(entry, "bytes")),
+        .hash = weight ? NULL : tsr_json_word(json_object_get(entry, "hash"))
     };
+}
+
+uint64_t tsr_prepacked_kind(const json_t *weight)
+{
+    return (uint64_t)json_integer_value(json_array_get(weight, 2));
+}
+
+/* The entry of a weight: [at, bytes, kind].  There are many, and a start waits for them: the words of an
+ * error are made when there is one. */
+static tsr_status check_weight(const struct tsr_prepacked *p, const char *name, const json_t *j,
+                               uint64_t end, struct tsr_err *err)
+{
+    static const char *const names[] = { "at", "bytes", "kind" };
+    json_int_t               n[3] = { 0 }, least = TSR_PREPACKED_HEAD, most = (json_int_t)end;
+    char                     where[400];
+    size_t                   i = 0;
+    bool                     whole = json_array_size(j) == 3;
+    for (; whole && i < 3; i++) {
+        const json_t *v = json_array_get(j, i);
+        whole = json_is_integer(v);
+        n[i] = json_integer_value(v);
+        if (!whole || n[i] < least || n[i] > most)
+            break;
+        least = 0;
+        most = i == 0 ? (json_int_t)end - n[0] : (json_int_t)json_array_size(p->kinds) - 1;
+    }
+    if (i == 3 && n[0] % TSR_PREPACKED_PAGE == 0)
+        return TSR_OK;
+    (void)snprintf(where, sizeof where, "%s: index: \"%.200s\"", p->path, name);
+    if (!whole)
+        return tsr_fail(err, TSR_E_INPUT, "%s: is not [at, bytes, kind], three integers", where);
+    if (i < 3)
+        return tsr_fail(err, TSR_E_INPUT, "%s: \"%s\": %lld is not from %lld to %lld", where,
+                        names[i], (long long)n[i], (long long)least, (long long)most);
+    return tsr_fail(err, TSR_E_INPUT, "%s: \"at\": %lld is not a multiple of %u", where,
+                    (long long)n[0], TSR_PREPACKED_PAGE);
+}
+
+static tsr_status check_weights(const struct tsr_prepacked *p, uint64_t end, struct tsr_err *err)
+{
+    const char *name;
+    json_t     *j;
+    if (json_array_size(p->kinds) == 0)
+        return tsr_fail(err, TSR_E_INPUT, "%s: index: \"kinds\" has no entry", p->path);
+    json_object_foreach (p->weights, name, j)
+        TSR_TRY(check_weight(p, name, j, end, err));
+    return TSR_OK;
 }
 
 static tsr_status check_places(const struct tsr_prepacked *p, json_t *all, uint64_t end,
@@ -167,10 +215,13 @@ static tsr_status read_index(struct tsr_prepacked *p, const struct tsr_prepacked
     TSR_TRY(tsr_json_sub(p->index, p->path, "weights", true, JSON_OBJECT, &p->weights, err));
     TSR_TRY(tsr_json_sub(p->index, p->path, "vectors", true, JSON_OBJECT, &p->vectors, err));
     TSR_TRY(tsr_json_sub(p->index, p->path, "texts", true, JSON_OBJECT, &p->texts, err));
-    TSR_TRY(check_places(p, p->weights, h->index_at, err));
+    TSR_TRY(tsr_json_sub(p->index, p->path, "kinds", true, JSON_ARRAY, &p->kinds, err));
+    TSR_TRY(tsr_json_sub(p->index, p->path, "details", true, JSON_OBJECT, &p->details, err));
+    TSR_TRY(check_weights(p, h->index_at, err));
     TSR_TRY(
         tsr_json_sub(p->index, p->path, "compensation", false, JSON_OBJECT, &p->compensation, err));
     TSR_TRY(check_place(p, "vectors", p->vectors, h->index_at, err));
+    TSR_TRY(check_place(p, "details", p->details, h->index_at, err));
     if (p->compensation)
         TSR_TRY(check_place(p, "compensation", p->compensation, h->index_at, err));
     return check_places(p, p->texts, h->index_at, err);
@@ -205,145 +256,5 @@ tsr_status tsr_prepacked_open(struct tsr_prepacked *p, const char *path, struct 
         st = tsr_file_unchanged(&p->map.file, err);
     if (st != TSR_OK)
         tsr_prepacked_close(p);
-    return st;
-}
-
-/* ---- parts -------------------------------------------------------------------------------- */
-
-/* Hashed in pieces, so that long parts show progress and can be interrupted. */
-#define PIECE (UINT64_C(16) << 20)
-
-static tsr_status hash_part(const struct tsr_prepacked *p, struct tsr_prepacked_place at,
-                            void (*advance)(void *ctx, uint64_t bytes), void         *ctx,
-                            char hash[TSR_HASH_TEXT], struct tsr_err *err)
-{
-    struct tsr_hasher *h = NULL;
-    TSR_TRY(tsr_hasher_create(&h, err));
-    for (uint64_t done = 0, n; done < at.bytes && !tsr_plugin_cancelled(); done += n) {
-        n = at.bytes - done < PIECE ? at.bytes - done : PIECE;
-        tsr_hasher_update(h, p->data + at.at + done, n);
-        if (advance)
-            advance(ctx, n);
-    }
-    tsr_hasher_finish(h, hash);
-    return tsr_plugin_cancelled() ? tsr_fail(err, TSR_E_CANCELLED, "while %s was hashed", p->path)
-                                  : TSR_OK;
-}
-
-static tsr_status check_hash(const struct tsr_prepacked *p, const char *name, const json_t *entry,
-                             void (*advance)(void *ctx, uint64_t bytes), void *ctx,
-                             struct tsr_err *err)
-{
-    struct tsr_prepacked_place at = tsr_prepacked_place(entry);
-    char                       hash[TSR_HASH_TEXT];
-    if (!p->check)
-        return TSR_OK;
-    TSR_TRY(hash_part(p, at, advance, ctx, hash, err));
-    if (strcmp(hash, at.hash) == 0)
-        return TSR_OK;
-    return tsr_fail(err, TSR_E_INPUT,
-                    "%s: bytes %llu to %llu (%s) are not those that the index has the hash of; the "
-                    "file is damaged: convert the model again, or copy the file again",
-                    p->path, (unsigned long long)at.at, (unsigned long long)(at.at + at.bytes),
-                    name);
-}
-
-tsr_status tsr_prepacked_text(const struct tsr_prepacked *p, const char *name, char **text,
-                              uint64_t *len, struct tsr_err *err)
-{
-    const json_t *j = json_object_get(p->texts, name);
-    *text = NULL;
-    *len = 0;
-    if (!j)
-        return TSR_OK;
-    struct tsr_prepacked_place at = tsr_prepacked_place(j);
-    TSR_TRY(check_hash(p, name, j, NULL, NULL, err));
-    char *t = tsr_new(at.bytes + 1, 1);
-    if (!t)
-        return tsr_fail_nomem(err, at.bytes + 1, name);
-    memcpy(t, p->data + at.at, at.bytes);
-    *text = t;
-    *len = at.bytes;
-    return TSR_OK;
-}
-
-tsr_status tsr_prepacked_check_vectors(const struct tsr_prepacked *p, struct tsr_err *err)
-{
-    return check_hash(p, "vectors", p->vectors, NULL, NULL, err);
-}
-
-struct verify {
-    const struct tsr_prepacked *p;
-    const json_t              **entry;
-    const char                **name;
-    tsr_status                 *status; /* [n] */
-    uint64_t                    bytes;  /* of all */
-    _Atomic uint64_t            done;
-    tsr_prepacked_progress      progress; /* or NULL */
-};
-
-static void advance(void *ctx, uint64_t bytes)
-{
-    struct verify *v = ctx;
-    uint64_t       done = atomic_fetch_add(&v->done, bytes) + bytes;
-    if (v->progress)
-        v->progress(done, v->bytes);
-}
-
-static tsr_status verify_some(void *arg, uint64_t begin, uint64_t end)
-{
-    struct verify *v = arg;
-    for (uint64_t i = begin; i < end; i++)
-        v->status[i] = check_hash(v->p, v->name[i], v->entry[i], advance, v, NULL);
-    return tsr_plugin_cancelled() ? TSR_E_CANCELLED : TSR_OK;
-}
-
-static uint64_t list(json_t *all, const json_t **entry, const char **name, uint64_t n)
-{
-    const char *key;
-    json_t     *j;
-    json_object_foreach (all, key, j) {
-        entry[n] = j;
-        name[n++] = key;
-    }
-    return n;
-}
-
-tsr_status tsr_prepacked_verify(const struct tsr_prepacked *p, struct tsr_pool *pool,
-                                tsr_prepacked_progress progress, struct tsr_err *err)
-{
-    if (p->map.data)
-        tsr_map_want(&p->map, 0, p->bytes);
-    uint64_t      max = json_object_size(p->weights) + json_object_size(p->texts) + 2, n = 0;
-    struct verify v = { .p = p,
-                        .entry = tsr_new(max, sizeof *v.entry),
-                        .name = tsr_new(max, sizeof *v.name),
-                        .status = tsr_new(max, sizeof *v.status),
-                        .progress = progress };
-    tsr_status    st = TSR_OK;
-    if (!v.entry || !v.name || !v.status) {
-        st = tsr_fail_nomem(err, max * sizeof *v.entry, "the list of parts");
-    } else {
-        n = list(p->weights, v.entry, v.name, 0);
-        n = list(p->texts, v.entry, v.name, n);
-        v.entry[n] = p->vectors;
-        v.name[n++] = "vectors";
-        if (p->compensation) {
-            v.entry[n] = p->compensation;
-            v.name[n++] = "compensation";
-        }
-        for (uint64_t i = 0; i < n; i++)
-            v.bytes += tsr_prepacked_place(v.entry[i]).bytes;
-        st = tsr_pool_for(pool, n, 1, verify_some, &v);
-        if (st != TSR_OK)
-            (void)tsr_fail(err, st, "interrupted");
-        for (uint64_t i = 0; st == TSR_OK && i < n; i++)
-            if (v.status[i] != TSR_OK)
-                st =
-                    check_hash(p, v.name[i], v.entry[i], NULL, NULL, err); /* again: its sentence */
-    }
-    free((void *)v.entry);
-    free((void *)v.name);
-    free(v.status);
     return st;
 }

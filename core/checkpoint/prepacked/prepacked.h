@@ -1,11 +1,12 @@
 /* checkpoint/prepacked/prepacked.h - a model as one file, with weights in a backend's memory layout
- * (tessera/backend_layout.h): format tessera.prepacked/1, docs/formats/prepacked.md.
+ * (tessera/backend_layout.h): format tessera.prepacked/2, docs/formats/prepacked.md.
  *
  *   head     128 bytes: magic, length, offset of the index, hash of both
  *   weights  each in the backend's layout, page-aligned
  *   vectors  norms and biases, F32
  *   texts    config.json, tokenizer.json, ...
- *   index    JSON: name, offset, size and hash of every part; layout; sources
+ *   details  JSON: hash and errors of every weight, which a start does not need
+ *   index    JSON: name, offset and size of every part; formats, layout, sources; hashes of all but weights
  *
  * The file is mapped and the weights are used in place.
  */
@@ -19,7 +20,7 @@
 #include "model/config.h"
 #include "model/packed.h"
 
-#define TSR_PREPACKED_FORMAT "tessera.prepacked/1"
+#define TSR_PREPACKED_FORMAT "tessera.prepacked/2"
 #define TSR_PREPACKED_MAGIC  "TSRPREP1"
 #define TSR_PREPACKED_HEAD   128u
 #define TSR_PREPACKED_PAGE   4096u /* weights, vectors and texts begin on one */
@@ -40,10 +41,12 @@ struct tsr_prepacked {
     char                *path;
     json_t              *index;
     json_t              *weights, *vectors, *texts; /* of the index: entries by name */
+    json_t              *kinds;                     /* of weights: their formats */
+    json_t              *details;                   /* place of the hashes of weights */
     json_t              *compensation;              /* place of a tessera.compensation/1; or NULL */
     bool                 check;                     /* hashes are compared */
-    char                 hash[TSR_HASH_TEXT];       /* of head and index, which has all others */
-    const char          *layout, *target;           /* target: NULL, or some devices alone */
+    char                 hash[TSR_HASH_TEXT]; /* of head and index, which lead to all others */
+    const char          *layout, *target;     /* target: NULL, or some devices alone */
     uint32_t             revision;
     const char          *source, *packed_as; /* hash of the model that it was made of; as there */
     /* of the model that was read from it */
@@ -52,7 +55,7 @@ struct tsr_prepacked {
     struct tsr_prepacked_mapped_weight **lin; /* [layers][linears] */
 };
 
-/* A part's place; hash is of the index. */
+/* A part's place; hash is of the index, NULL of a weight. */
 struct tsr_prepacked_place {
     uint64_t    at, bytes;
     const char *hash;
@@ -83,6 +86,8 @@ tsr_status tsr_prepacked_text(const struct tsr_prepacked *p, const char *name, c
                               uint64_t *len, struct tsr_err *err);
 /* The place of an entry of weights, texts or (the whole) vectors; parsed, so it is there. */
 struct tsr_prepacked_place tsr_prepacked_place(const json_t *entry);
+/* Which of kinds an entry of weights is. */
+uint64_t tsr_prepacked_kind(const json_t *weight);
 /* The hash of norms and biases. */
 tsr_status tsr_prepacked_check_vectors(const struct tsr_prepacked *p, struct tsr_err *err);
 /* Reads every part once and compares its hash, the parts in parallel; TSR_E_INPUT names the first that is damaged.  The
