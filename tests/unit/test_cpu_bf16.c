@@ -14,6 +14,13 @@ static float to_bf16(float f)
     return f;
 }
 
+static uint32_t bits_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
 /* The fast instance, or NULL on a machine without the instruction, which must say so. */
 static struct tsr_cpu *fast_new(void)
 {
@@ -177,7 +184,7 @@ static void syrk_is_page(struct tsr_cpu *c, uint64_t n, uint64_t rows, float alp
     assert_int_equal(l->syrk(l->ctx, n, rows, alpha, x, n + 3, got, ldc, NULL), TSR_OK);
     page_syrk(n, rows, alpha, x, n + 3, want, ldc);
     for (uint64_t i = 0; i < n * ldc; i++)
-        if (memcmp(got + i, want + i, 4) != 0 && !(isnan(got[i]) && isnan(want[i])))
+        if (bits_of(got[i]) != bits_of(want[i]) && !(isnan(got[i]) && isnan(want[i])))
             fail_msg("n %llu rows %llu: (%llu,%llu) is %a, wanted %a", (unsigned long long)n,
                      (unsigned long long)rows, (unsigned long long)(i / ldc),
                      (unsigned long long)(i % ldc), (double)got[i], (double)want[i]);
