@@ -33,6 +33,11 @@ static tsr_status open_backend(struct tsr_plugin_services *s, const char *name, 
     return TSR_OK;
 }
 
+static bool is_default(const char *name)
+{
+    return !name || strcmp(name, TSR_PLUGIN_DEFAULT_BACKEND) == 0;
+}
+
 /* The backend that runs the models also does their linear algebra, if it supports it and a different
  * summation order is allowed.  If not, that is not an error, and *done stays false.  A backend
  * requested by name that does not start is an error, as elsewhere. */
@@ -44,8 +49,8 @@ static tsr_status open_device(struct tsr_plugin_services *s, bool *done, struct 
     struct tsr_errbuf               e = TSR_ERRBUF(e);
     *done = false;
     /* a device's memory is not there in a copy of this process */
-    if (!name || strcmp(name, TSR_PLUGIN_DEFAULT_BACKEND) == 0 ||
-        tsr_plugin_registry_isolation(s->registry) || on->numerics != TSR_NUMERICS_FAST)
+    if (is_default(name) || tsr_plugin_registry_isolation(s->registry) ||
+        on->numerics != TSR_NUMERICS_FAST)
         return TSR_OK;
     tsr_status st = open_backend(s, automatic ? "cuda" : name, TSR_NUMERICS_FAST, &e.err);
     if (st != TSR_OK && !automatic)
@@ -59,14 +64,17 @@ static tsr_status open_device(struct tsr_plugin_services *s, bool *done, struct 
     return TSR_OK;
 }
 
-/* The default backend's is bit-identical for any `numerics`. */
+/* In the default backend's place `numerics: fast` counts only where it runs the models, too: next to a
+ * device it may lack the instructions. */
 static tsr_status open_any(struct tsr_plugin_services *s, struct tsr_err *err)
 {
-    bool done;
+    const struct tsr_plugin_run_on *on = tsr_plugin_registry_on(s->registry);
+    bool done, fast = is_default(on->backend) && on->numerics == TSR_NUMERICS_FAST;
     TSR_TRY(open_device(s, &done, err));
     if (done)
         return TSR_OK;
-    TSR_TRY(open_backend(s, TSR_PLUGIN_DEFAULT_BACKEND, TSR_NUMERICS_EXACT, err));
+    TSR_TRY(open_backend(s, TSR_PLUGIN_DEFAULT_BACKEND,
+                         fast ? TSR_NUMERICS_FAST : TSR_NUMERICS_EXACT, err));
     if (!s->linalg)
         return tsr_fail(err, TSR_E_UNSUPPORTED, "backend '%s' has no %s",
                         TSR_PLUGIN_DEFAULT_BACKEND, TSR_LINALG);

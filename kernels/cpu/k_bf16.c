@@ -156,5 +156,10 @@ static float probe(uint64_t rounds)
 }
 
 const struct tsr_cpu_bf16_kernels tsr_cpu_bf16 = {
-    .tile = ISA_TOKENS, .pack = pack, .linear = linear, .probe = probe
+    .tile = ISA_TOKENS,
+    .pack = pack,
+    .linear = linear,
+    .pair_rows = tsr_k_bf16_pair_rows,
+    .gram = tsr_k_bf16_gram,
+    .probe = probe,
 };

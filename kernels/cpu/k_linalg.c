@@ -26,7 +26,7 @@
 
 _Static_assert(LA_SOLVE == 32, "small triangles take two vectors");
 
-#define PACK_COLS 16u
+#define PACK_COLS 64u
 
 /* Steps between two prefetches of lines of the next tile: all prefetches at once would delay the panels,
  * which come from L2. */
@@ -95,6 +95,9 @@ INLINE void pack4(float *dst, const uint64_t width, const float *src, uint64_t s
 #if TSR_SIMD == 2 || TSR_SIMD == 512
     const __m128 f = _mm_set1_ps(alpha);
     for (; k + 4 <= n; k += 4, dst += 4 * width) {
+        if (k % 16 == 0) /* the next lines: rows are far from each other in memory */
+            for (uint64_t i = 0; i < 4; i++)
+                v_prefetch(src + i * si + k + 64);
         __m128 a = _mm_mul_ps(_mm_loadu_ps(src + k), f);
         __m128 b = _mm_mul_ps(_mm_loadu_ps(src + si + k), f);
         __m128 c = _mm_mul_ps(_mm_loadu_ps(src + 2 * si + k), f);
@@ -126,13 +129,15 @@ INLINE void pack_across(float *dst, const uint64_t width, const float *src, uint
 INLINE void pack_panels(float *dst, uint64_t step, const uint64_t width, const float *src,
                         uint64_t si, uint64_t sk, uint64_t count, uint64_t n, float alpha)
 {
-    for (uint64_t i = 0; i < count; i += width, dst += step) {
-        uint64_t m = count - i < width ? count - i : width;
-        if (si == 1)
-            pack_along(dst, width, src + i, sk, m, n, v_set1(alpha));
-        else
-            pack_across(dst, width, src + i * si, si, m, n, alpha);
-    }
+    if (si == 1) /* in the order of memory, a piece for each panel */
+        for (uint64_t k = 0; k < n; k++, src += sk)
+            for (uint64_t i = 0; i < count; i += width)
+                pack_along(dst + i / width * step + k * width, width, src + i, sk,
+                           count - i < width ? count - i : width, 1, v_set1(alpha));
+    else
+        for (uint64_t i = 0; i < count; i += width, dst += step)
+            pack_across(dst, width, src + i * si, si, count - i < width ? count - i : width, n,
+                        alpha);
 }
 
 static void pack(float *dst, uint64_t step, int which, const float *src, uint64_t si, uint64_t sk,

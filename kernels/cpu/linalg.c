@@ -6,11 +6,12 @@
 
 #include "backend.h"
 
-#define ROWS_MAX    384u                 /* rows of a block of C; with KC columns in L2 */
-#define COLS_MAX    256u                 /* columns of a block of C */
-#define PACK_FLOATS (UINT64_C(8) << 20)  /* packed at once, where PACK_COLS are not more */
-#define PACK_COLS   256u                 /* of k, least packed size and granularity */
-#define PACK_PANELS 16u                  /* that are packed together */
+#define ROWS_MAX    384u                /* rows of a block of C; with KC columns in L2 */
+#define COLS_MAX    256u                /* columns of a block of C */
+#define PACK_FLOATS (UINT64_C(8) << 20) /* packed at once, where PACK_COLS are not more */
+#define PACK_COLS   256u                /* of k, least packed size and granularity */
+#define PACK_PANELS 16u                 /* that are packed together */
+#define SMALL       512u                /* rows and columns of factors whose LA_KC of k fit in L2 */
 #define CACHE_MAX   (UINT64_C(64) << 20) /* bytes of scratch that are kept */
 #define HEADER      16u                  /* floats before scratch */
 
@@ -204,7 +205,8 @@ tsr_status la_gemm(struct tsr_cpu *c, const struct la_gemm *g, struct tsr_err *e
     uint64_t   width = r.mpan * mr + r.npan * nr;
     /* as many columns of k as PACK_FLOATS hold */
     uint64_t step = PACK_FLOATS / PACK_COLS / width * PACK_COLS;
-    step = cpu_min(step > PACK_COLS ? step : PACK_COLS, g->k);
+    step =
+        cpu_min(step > PACK_COLS ? step : PACK_COLS, width <= SMALL ? cpu_min(LA_KC, g->k) : g->k);
     if (__builtin_mul_overflow(width, step, &floats))
         return tsr_fail(err, TSR_E_NOMEM, "linear algebra: the factors are larger than the memory");
     r.a = la_take(c, floats);

@@ -88,6 +88,10 @@ void   la_give(struct tsr_cpu *c, float *p);
 /* X [m,n] = L^-1 X, L [m,m] lower. */
 tsr_status la_solve(struct tsr_cpu *c, const float *l, uint64_t ldl, uint64_t m, float *x,
                     uint64_t ldx, uint64_t n, struct tsr_err *err);
+/* SYRK of `numerics: fast` (c->bf16 is not NULL): the lower triangle of C [n,n], by X rounded to BF16. */
+tsr_status tsr_cpu_syrk_bf16(struct tsr_cpu *c, uint64_t n, uint64_t rows, float alpha,
+                             const float *x, uint64_t ldx, float *to, uint64_t ldc,
+                             struct tsr_err *err);
 /* The lower triangle is copied to the upper one. */
 tsr_status la_mirror(struct tsr_cpu *c, uint64_t n, float *a, uint64_t lda);
 /* What a loop over the threads returned, with its sentence. */

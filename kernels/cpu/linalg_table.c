@@ -14,8 +14,10 @@ static tsr_status syrk(void *ctx, uint64_t n, uint64_t rows, float alpha, const 
         st = la_check("syrk: C", c, n, n, ldc, err);
     if (st != TSR_OK || n == 0)
         return st;
-    struct la_gemm g = { n, n, rows, alpha, x, 1, ldx, x, ldx, 1, c, ldc, .lower = 1 };
-    st = la_gemm(ctx, &g, err);
+    struct tsr_cpu *cpu = ctx;
+    struct la_gemm  g = { n, n, rows, alpha, x, 1, ldx, x, ldx, 1, c, ldc, .lower = 1 };
+    st = cpu->bf16 ? tsr_cpu_syrk_bf16(cpu, n, rows, alpha, x, ldx, c, ldc, err)
+                   : la_gemm(cpu, &g, err);
     return st == TSR_OK ? la_mirror(ctx, n, c, ldc) : st;
 }
 

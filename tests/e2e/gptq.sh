@@ -50,6 +50,8 @@ for threads in 1 3; do
     ok "with $threads threads it succeeds, got $rc" test "$rc" = 0
 done
 ok "threads do not show" diff -rq -x journal "$WORK/pack1/packed" "$WORK/pack3/packed"
+TSR_ISA=scalar run run pack.yaml --out scalar
+ok "nor do wide loops" diff -rq -x journal "$WORK/pack1/packed" "$WORK/scalar/packed"
 ok "every linear costs less than rounding to nearest" json \
     '.results.quantize.linears | length == 35 and all(.loss < .rtn_loss and .loss > 0 and .damping == 0.01)' \
     "$WORK/pack1/results.json"

@@ -1,5 +1,5 @@
-/* LINEAR under numerics: fast: near double precision, the same for any split over threads, and
- * refused where it cannot be. */
+/* LINEAR and SYRK under numerics: fast: near double precision, SYRK to the bit of an emulation, and
+ * refused where they cannot be. */
 #include "../fixtures/error_is.h"
 #include "cpu_fixture.h"
 
@@ -12,6 +12,13 @@ static float to_bf16(float f)
     u = (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
     memcpy(&f, &u, 4);
     return f;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    return u;
 }
 
 /* The fast instance, or NULL on a machine without the instruction, which must say so. */
@@ -127,6 +134,114 @@ static void test_exact_rest(void **state)
     tsr_cpu_destroy(e);
 }
 
+/* ---- SYRK ------------------------------------------------------------------------ */
+
+/* Subnormals count as zero of their sign. */
+static float flush(float f)
+{
+    return fabsf(f) < 0x1p-126f ? copysignf(0.0f, f) : f;
+}
+
+/* The instruction by two multiply-adds: the second of the pair first. */
+static float dot2(float acc, const float a[2], const float b[2])
+{
+    float s = flush(fmaf(flush(a[1]), flush(b[1]), flush(acc)));
+    return flush(fmaf(flush(a[0]), flush(b[0]), s));
+}
+
+static void page_syrk(uint64_t n, uint64_t rows, float alpha, const float *x, uint64_t ldx,
+                      float *c, uint64_t ldc)
+{
+    for (uint64_t i = 0; i < n; i++)
+        for (uint64_t j = 0; j <= i; j++) {
+            for (uint64_t k0 = 0; k0 < rows; k0 += BF16_ROWS) {
+                float s = 0.0f;
+                for (uint64_t k = k0; k < rows && k < k0 + BF16_ROWS; k += 2) {
+                    float a[2] = { to_bf16(x[k * ldx + i]), 0.0f };
+                    float b[2] = { to_bf16(x[k * ldx + j]), 0.0f };
+                    if (k + 1 < rows) {
+                        a[1] = to_bf16(x[(k + 1) * ldx + i]);
+                        b[1] = to_bf16(x[(k + 1) * ldx + j]);
+                    }
+                    s = dot2(s, a, b);
+                }
+                c[i * ldc + j] = fmaf(alpha, s, c[i * ldc + j]);
+            }
+            c[j * ldc + i] = c[i * ldc + j];
+        }
+}
+
+static void syrk_is_page(struct tsr_cpu *c, uint64_t n, uint64_t rows, float alpha, const float *x)
+{
+    const struct tsr_linalg_v1 *l = tsr_cpu_extension(c, TSR_LINALG);
+    uint64_t                    ldc = n + 5;
+    float                      *got = rnd_new(n * ldc, 1.0f), *want = malloc(n * ldc * 4);
+    assert_non_null(want);
+    for (uint64_t i = 0; i < n; i++) /* symmetric, as what it adds to */
+        for (uint64_t j = 0; j < i; j++)
+            got[j * ldc + i] = got[i * ldc + j];
+    memcpy(want, got, n * ldc * 4);
+    assert_int_equal(l->syrk(l->ctx, n, rows, alpha, x, n + 3, got, ldc, NULL), TSR_OK);
+    page_syrk(n, rows, alpha, x, n + 3, want, ldc);
+    for (uint64_t i = 0; i < n * ldc; i++)
+        if (bits_of(got[i]) != bits_of(want[i]) && !(isnan(got[i]) && isnan(want[i])))
+            fail_msg("n %llu rows %llu: (%llu,%llu) is %a, wanted %a", (unsigned long long)n,
+                     (unsigned long long)rows, (unsigned long long)(i / ldc),
+                     (unsigned long long)(i % ldc), (double)got[i], (double)want[i]);
+    free(got);
+    free(want);
+}
+
+static void test_syrk(void **state)
+{
+    (void)state;
+    struct tsr_cpu *c = fast_new();
+    if (!c)
+        skip();
+    static const uint64_t N[] = { 1, 7, 47, 48, 49, 100, 250, 293 };
+    static const uint64_t R[] = { 1, 2, 3, 255, 256, 257, 520, 700 };
+    for (int i = 0; i < 24; i++) {
+        uint64_t n = N[i % 8], rows = R[rnd() % 8];
+        float   *x = rnd_new(rows * (n + 3), 1.0f);
+        syrk_is_page(c, n, rows, 0.7f, x);
+        free(x);
+    }
+    uint64_t n = 50, rows = 2051; /* more rows than are packed at once */
+    float   *x = rnd_new(rows * (n + 3), 1.0f);
+    syrk_is_page(c, n, rows, 0.5f, x);
+    free(x);
+    tsr_cpu_destroy(c);
+}
+
+/* Any bits: subnormals, infinity and NaN among them, and sums that cancel or leave F32. */
+static void test_syrk_bits(void **state)
+{
+    (void)state;
+    struct tsr_cpu *c = fast_new();
+    if (!c)
+        skip();
+    static const float odd[] = { 0.0f,     -0.0f,     0x1p-126f, -0x1p-130f, 0x1p-149f, 0x1p-64f,
+                                 0x1p-63f, -0x1p-63f, 0x1p127f,  -0x1p100f,  1.0f,      -1.0f };
+    for (int round = 0; round < 12; round++) {
+        uint64_t n = 64, rows = 9;
+        float   *x = rnd_new(rows * (n + 3), 1.0f);
+        for (uint64_t i = 0; i < rows * (n + 3); i++) {
+            uint32_t bits = (uint32_t)rnd();
+            if (round % 3 == 0) /* exponents anywhere */
+                memcpy(x + i, &bits, 4);
+            else if (round % 3 == 1)
+                x[i] = odd[rnd() % (sizeof odd / sizeof *odd)];
+            else /* near the smallest products */
+                x[i] = ldexpf(x[i], -55 - (int)(rnd() % 16));
+        }
+        if (round == 11)
+            x[5] = INFINITY;
+        syrk_is_page(c, n, rows, round % 2 ? 0.5f : 0.3f, x);
+        free(x);
+    }
+    tsr_cpu_destroy(c);
+}
+
 static void test_refused(void **state)
 {
     (void)state;
@@ -142,8 +257,9 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_near),
-                                        cmocka_unit_test(test_exact_rest),
-                                        cmocka_unit_test(test_refused) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_near), cmocka_unit_test(test_exact_rest), cmocka_unit_test(test_syrk),
+        cmocka_unit_test(test_syrk_bits), cmocka_unit_test(test_refused)
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

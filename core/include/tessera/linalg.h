@@ -8,7 +8,7 @@
  * Matrices are row-major, and their strides (ld...) count elements.  Every element is one chain of
  * fused multiply-adds in ascending order of the summed index (docs/decisions/numerics.md).  Results
  * are bit-identical for any number of threads and any instruction set.  Under `numerics: fast` a
- * device may use another order.
+ * device may use another order, and the CPU backend's syrk rounds X to BF16.
  *
  * Functions spread work with host->parallel_for().  A call from inside a loop of it runs on its own
  * thread, or waits for the device.  Every function polls host->cancelled(); after TSR_E_CANCELLED

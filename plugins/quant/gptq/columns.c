@@ -15,27 +15,18 @@ static void copy_triangle(struct gptq_tile *t, uint64_t begin, uint64_t n)
             t->tri[j * n + i] = l[i * t->cols + j];
 }
 
-static void spread(float *restrict to, const float *restrict error, float by)
+GPTQ_INLINE void spread(float *restrict to, const float *restrict error, float by)
 {
     for (uint32_t r = 0; r < GPTQ_LANES; r++)
         to[r] = to[r] - error[r] * by;
 }
 
-/* Quantizes the column at place begin + j and spreads its error over the rest of the block. */
-static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64_t n,
-                         struct tsr_err *err)
+/* Rounds the column at place begin + j and spreads its error over the rest of the block. */
+GPTQ_INLINE void round_column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64_t n)
 {
     uint64_t k = t->site->order[begin + j], g = k / t->width;
     float    code[GPTQ_LANES], value[GPTQ_LANES];
     float   *u = t->e + (begin + j) * GPTQ_LANES, *e = t->side + j * GPTQ_LANES;
-    if (t->q->dynamic && k % t->width == 0) {
-        uint64_t   end = begin + n, last = gptq_min(k + t->width, t->cols);
-        tsr_status st = last > end ? gptq_fetch(t, end, last, err) : TSR_OK;
-        if (st == TSR_OK)
-            st = gptq_params_dynamic(t, g, err);
-        if (st != TSR_OK)
-            return st;
-    }
     gptq_round(&t->q->rule, code, value, u, gptq_at(t->scale, g), gptq_at(t->zero, g));
     const float *l = t->tri + j * n;
     for (uint32_t r = 0; r < GPTQ_LANES; r++) {
@@ -44,6 +35,25 @@ static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64
     }
     for (uint64_t i = j + 1; i < n; i++)
         spread(t->e + (begin + i) * GPTQ_LANES, e, l[i]);
+}
+
+GPTQ_FOR_AVX2(round_column, (struct gptq_tile * t, uint64_t begin, uint64_t j, uint64_t n),
+              (t, begin, j, n))
+
+/* Quantizes the column at place begin + j. */
+static tsr_status column(struct gptq_tile *t, uint64_t begin, uint64_t j, uint64_t n,
+                         struct tsr_err *err)
+{
+    uint64_t k = t->site->order[begin + j], g = k / t->width;
+    if (t->q->dynamic && k % t->width == 0) {
+        uint64_t   end = begin + n, last = gptq_min(k + t->width, t->cols);
+        tsr_status st = last > end ? gptq_fetch(t, end, last, err) : TSR_OK;
+        if (st == TSR_OK)
+            st = gptq_params_dynamic(t, g, err);
+        if (st != TSR_OK)
+            return st;
+    }
+    GPTQ_CALL(t->q, round_column, (t, begin, j, n));
     return TSR_OK;
 }
 

@@ -86,7 +86,8 @@ static tsr_status gptq_create(const struct tsr_host *host, const void *opts, voi
                         .damp = o->damp,
                         .refine = (uint64_t)o->refine,
                         .block = (uint64_t)o->block,
-                        .alpha = o->asymmetric ? o->alpha : 0.0 };
+                        .alpha = o->asymmetric ? o->alpha : 0.0,
+                        .avx2 = gptq_has_avx2() };
     if (weighted && o->mse)
         host->log(
             host->ctx, TSR_LOG_WARN,
@@ -119,7 +120,8 @@ static uint64_t lay_out(struct gptq_tile *t, unsigned char *base)
                               t->cols * lanes,
                               t->cols,
                               t->groups * sizeof *t->p,
-                              gptq_meta_bytes(t->q, t->cols) };
+                              gptq_meta_bytes(t->q, t->cols),
+                              block * lanes * 4 };
     void          *part[sizeof size / sizeof *size];
     for (uint64_t i = 0; i < sizeof size / sizeof *size; i++) {
         part[i] = base ? base + at : NULL;
@@ -136,6 +138,7 @@ static uint64_t lay_out(struct gptq_tile *t, unsigned char *base)
     t->out = part[8];
     t->p = part[9];
     t->spare = part[10];
+    t->before = part[11];
     return at;
 }
 
@@ -199,9 +202,7 @@ static tsr_status quantize_tile(struct gptq_tile *t, double *loss, double *rtn_l
     if (st == TSR_OK)
         st = gptq_columns(t, err);
     if (st == TSR_OK)
-        st = gptq_refine(t, err);
-    if (st == TSR_OK && loss)
-        st = gptq_loss(t, loss, err);
+        st = gptq_refine(t, loss, err);
     if (st == TSR_OK && rtn_loss) {
         gptq_nearest(t);
         st = gptq_push(t, 0, t->cols, err);
@@ -244,13 +245,13 @@ static tsr_status quantize_reporting(const void *self, const struct tsr_quant_jo
     if (!s || !job->stats || !job->stats->hessian || s->cols != w->cols)
         return tsr_fail(err, TSR_E_INVAL, "gptq was prepared for other inputs");
     struct gptq_tile t = tile_of(q, w->cols);
-    uint64_t         n = t.cols * GPTQ_LANES;
     tsr_status       st = TSR_OK;
     t.site = s;
     t.hessian = job->stats->hessian;
     t.src = w;
     (void)lay_out(&t, job->scratch);
     if (gptq_can_move(s->la)) { /* one place on the device for all tiles */
+        uint64_t n = t.cols * GPTQ_LANES;
         memset(t.e, 0, n * sizeof *t.e);
         if ((st = s->la->hold(s->la->ctx, t.e, n, err)) != TSR_OK)
             return st;

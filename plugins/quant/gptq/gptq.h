@@ -20,6 +20,21 @@
 #define GPTQ_LANES  64u
 #define GPTQ_SQUARE 64u /* rows and columns of a matrix that fit in a cache together */
 
+/* A loop over lanes is compiled for the baseline and for AVX2, from one inline body: each lane has the
+ * same operations.  GPTQ_CALL() picks one. */
+#define GPTQ_INLINE static inline __attribute__((always_inline))
+#ifdef __x86_64__
+#define GPTQ_FOR_AVX2(name, params, args)                                                          \
+    __attribute__((target("avx2"))) static void name##_avx2 params                                 \
+    {                                                                                              \
+        name args;                                                                                 \
+    }
+#define GPTQ_CALL(q, name, args) ((q)->avx2 ? name##_avx2 args : name args)
+#else
+#define GPTQ_FOR_AVX2(name, params, args)
+#define GPTQ_CALL(q, name, args) name args
+#endif
+
 enum { GPTQ_PARAMS_AUTO, GPTQ_PARAMS_RANGE, GPTQ_PARAMS_WEIGHTED };
 
 struct gptq {
@@ -32,6 +47,7 @@ struct gptq {
     double                 damp;
     uint64_t               refine, block;
     double                 alpha; /* part of the correction for inputs that differ; 0: none */
+    int                    avx2;  /* whether loops over lanes run on it                     */
 };
 
 /* What the linears of one site share. */
@@ -65,13 +81,14 @@ struct gptq_tile {
     float                   *scale; /* [groups][lane]                                         */
     float                   *zero; /* [groups][lane] zero point, minimum, or byte of an FP4 scale */
     struct wt_fp4            grid;
-    float                   *side;  /* [block][lane] errors or gradients of a block           */
-    float                   *tri;   /* [block][block] diagonal block of the factor, transposed */
-    float                   *row;   /* [cols]                                                 */
-    uint8_t                 *out;   /* [cols]                                                 */
-    struct wt_params        *p;     /* [groups] of one row                                    */
-    unsigned char           *spare; /* the meta of a row                                      */
-    unsigned char           *meta;  /* of the tile's first row, in the job                    */
+    float                   *side;   /* [block][lane] errors or gradients of a block           */
+    float                   *before; /* [block][lane] a part of the gradients, for the loss   */
+    float                   *tri;    /* [block][block] diagonal block of the factor, transposed */
+    float                   *row;    /* [cols]                                                 */
+    uint8_t                 *out;    /* [cols]                                                 */
+    struct wt_params        *p;      /* [groups] of one row                                    */
+    unsigned char           *spare;  /* the meta of a row                                      */
+    unsigned char           *meta;   /* of the tile's first row, in the job                    */
 };
 
 static inline const float *gptq_at(const float *a, uint64_t k)
@@ -81,7 +98,7 @@ static inline const float *gptq_at(const float *a, uint64_t k)
 
 /* The nearest whole number within 0..maxq after a shift, ties to even.  A NaN becomes a code too (its loss
  * is NaN, which is refused). */
-static inline float gptq_code(float x, float zero, float maxq)
+GPTQ_INLINE float gptq_code(float x, float zero, float maxq)
 {
     x = x > -1024.0f ? x : -1024.0f;
     x = x < 1024.0f ? x : 1024.0f;
@@ -92,9 +109,9 @@ static inline float gptq_code(float x, float zero, float maxq)
 }
 
 /* Values of the codes of one column over all lanes: the same operations as wt_value(). */
-static inline void gptq_value(const struct wt_rule *q, float *restrict value,
-                              const float *restrict code, const float *restrict scale,
-                              const float *restrict zero)
+GPTQ_INLINE void gptq_value(const struct wt_rule *q, float *restrict value,
+                            const float *restrict code, const float *restrict scale,
+                            const float *restrict zero)
 {
     if (q->fp4)
         for (uint32_t r = 0; r < GPTQ_LANES; r++)
@@ -109,9 +126,9 @@ static inline void gptq_value(const struct wt_rule *q, float *restrict value,
 
 /* Codes of one column over all lanes, as floats, and their values: the same operations as
  * wt_code_nearest(). */
-static inline void gptq_round(const struct wt_rule *q, float *restrict code, float *restrict value,
-                              const float *restrict t, const float *restrict scale,
-                              const float *restrict zero)
+GPTQ_INLINE void gptq_round(const struct wt_rule *q, float *restrict code, float *restrict value,
+                            const float *restrict t, const float *restrict scale,
+                            const float *restrict zero)
 {
     float maxq = (float)((1 << q->bits) - 1);
     if (q->fp4)
@@ -140,7 +157,8 @@ tsr_status gptq_shift_load(struct gptq_tile *t, struct tsr_err *err);
 /* factor.c: s->factor holds the damped Hessian in reversed order; L in its place */
 tsr_status gptq_factorize(const struct gptq *q, const struct gptq_site *s, struct tsr_err *err);
 
-/* params.c: scales and zero points */
+/* params.c: whether loops over lanes run on AVX2, which TSR_ISA=scalar leaves out; scales and zero points */
+int        gptq_has_avx2(void);
 tsr_status gptq_load(struct gptq_tile *t, struct tsr_err *err);
 tsr_status gptq_params_weighted(struct gptq_tile *t, struct tsr_err *err);
 /* t->p from scales and minimums of a row. */
@@ -158,13 +176,15 @@ tsr_status gptq_params_dynamic(struct gptq_tile *t, uint64_t g, struct tsr_err *
 
 /* columns.c: the pass over the columns; leaves codes, and w - w^ in t->e */
 tsr_status gptq_columns(struct gptq_tile *t, struct tsr_err *err);
-/* refine.c: sweeps of coordinate descent over the codes */
-tsr_status gptq_refine(struct gptq_tile *t, struct tsr_err *err);
+/* refine.c: sweeps of coordinate descent over the codes; then the loss, unless it is NULL */
+tsr_status gptq_refine(struct gptq_tile *t, double *loss, struct tsr_err *err);
 /* pack.c: row `lane` of the tile into its bytes */
 void gptq_pack(const struct gptq_tile *t, const struct tsr_format *f, uint64_t lane,
                unsigned char *codes, unsigned char *meta);
 /* loss.c: e H e^T of every lane for the errors in t->e; rounding to nearest instead of GPTQ */
 tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err);
+tsr_status gptq_loss_block(struct gptq_tile *t, uint64_t begin, uint64_t n, float *side,
+                           double *loss, struct tsr_err *err);
 void       gptq_nearest(struct gptq_tile *t);
 
 /* Whether a device with separate memory runs the linear algebra. */

@@ -1,29 +1,38 @@
 /* loss.c - the loss of a tile's errors under the given Hessian, and that of rounding to nearest. */
 #include "gptq.h"
 
+/* side [n][lane]: twice the product of the block's rows of H with e before the block. */
+tsr_status gptq_loss_block(struct gptq_tile *t, uint64_t begin, uint64_t n, float *side,
+                           double *loss, struct tsr_err *err)
+{
+    const struct tsr_linalg_v1 *la = t->site->la;
+    tsr_status                  st =
+        la->gemm(la->ctx, n, t->rows, n, 1.0f, t->hessian + begin * t->cols + begin, t->cols,
+                 t->e + begin * GPTQ_LANES, GPTQ_LANES, 0, side, GPTQ_LANES, err);
+    for (uint64_t r = 0; r < t->rows && begin == 0; r++)
+        loss[r] = 0.0;
+    for (uint64_t k = 0; k < n && st == TSR_OK; k++)
+        for (uint64_t r = 0; r < t->rows; r++)
+            loss[r] +=
+                (double)side[k * GPTQ_LANES + r] * (double)t->e[(begin + k) * GPTQ_LANES + r];
+    return st;
+}
+
 /* e H e^T from the lower half of H: for each block of columns, twice the part before it. */
 tsr_status gptq_loss(struct gptq_tile *t, double *loss, struct tsr_err *err)
 {
     const struct tsr_linalg_v1 *la = t->site->la;
-    for (uint64_t r = 0; r < t->rows; r++)
-        loss[r] = 0.0;
     for (uint64_t begin = 0; begin < t->cols; begin += t->q->block) {
-        uint64_t     n = gptq_min(t->q->block, t->cols - begin);
-        const float *h = t->hessian + begin * t->cols;
-        tsr_status   st = TSR_OK;
+        uint64_t   n = gptq_min(t->q->block, t->cols - begin);
+        tsr_status st = TSR_OK;
         memset(t->side, 0, n * GPTQ_LANES * sizeof *t->side);
         if (begin)
-            st = la->gemm(la->ctx, n, t->rows, begin, 2.0f, h, t->cols, t->e, GPTQ_LANES, 0,
-                          t->side, GPTQ_LANES, err);
+            st = la->gemm(la->ctx, n, t->rows, begin, 2.0f, t->hessian + begin * t->cols, t->cols,
+                          t->e, GPTQ_LANES, 0, t->side, GPTQ_LANES, err);
         if (st == TSR_OK)
-            st = la->gemm(la->ctx, n, t->rows, n, 1.0f, h + begin, t->cols,
-                          t->e + begin * GPTQ_LANES, GPTQ_LANES, 0, t->side, GPTQ_LANES, err);
+            st = gptq_loss_block(t, begin, n, t->side, loss, err);
         if (st != TSR_OK)
             return st;
-        for (uint64_t k = 0; k < n; k++)
-            for (uint64_t r = 0; r < t->rows; r++)
-                loss[r] += (double)t->side[k * GPTQ_LANES + r] *
-                           (double)t->e[(begin + k) * GPTQ_LANES + r];
     }
     return TSR_OK;
 }

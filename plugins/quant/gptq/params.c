@@ -1,6 +1,8 @@
 /* params.c - scales and zero points of the groups of a tile. */
 #include "gptq.h"
 
+#include <stdlib.h>
+
 #define TRIALS 20 /* both ends of the range shrink by 1/25 per trial */
 #define GRID   25.0
 
@@ -103,9 +105,19 @@ static void ranges(const struct gptq_tile *t, uint64_t g, struct search *s)
     }
 }
 
+int gptq_has_avx2(void)
+{
+#ifdef __x86_64__
+    const char *isa = getenv("TSR_ISA");
+    return __builtin_cpu_supports("avx2") && !(isa && strcmp(isa, "scalar") == 0);
+#else
+    return 0;
+#endif
+}
+
 /* sum over the group of weight * (w - w^)^2, rounding to nearest */
-static void trial_error(const struct gptq_tile *t, uint64_t g, const float *scale,
-                        const float *zero, float *restrict error)
+GPTQ_INLINE void trial_error(const struct gptq_tile *t, uint64_t g, const float *scale,
+                             const float *zero, float *restrict error)
 {
     float code[GPTQ_LANES], value[GPTQ_LANES];
     for (uint32_t r = 0; r < GPTQ_LANES; r++)
@@ -120,6 +132,11 @@ static void trial_error(const struct gptq_tile *t, uint64_t g, const float *scal
     }
 }
 
+GPTQ_FOR_AVX2(trial_error,
+              (const struct gptq_tile *t, uint64_t g, const float *scale, const float *zero,
+               float *restrict error),
+              (t, g, scale, zero, error))
+
 static void try_shrink(const struct gptq_tile *t, uint64_t g, float shrink, struct search *s)
 {
     float scale[GPTQ_LANES], zero[GPTQ_LANES], error[GPTQ_LANES];
@@ -132,7 +149,7 @@ static void try_shrink(const struct gptq_tile *t, uint64_t g, float shrink, stru
         error[r] = p.scale == 0.0f ? INFINITY : 0.0f;
     }
     float sum[GPTQ_LANES];
-    trial_error(t, g, scale, zero, sum);
+    GPTQ_CALL(t->q, trial_error, (t, g, scale, zero, sum));
     for (uint32_t r = 0; r < GPTQ_LANES; r++)
         if (sum[r] + error[r] < s->least[r]) {
             s->least[r] = sum[r];
