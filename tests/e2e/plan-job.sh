@@ -505,6 +505,8 @@ ok "all are answered" test "$(wc -l <"$WORK/executed/answers.jsonl")" = 200
 run plan free.yaml --front --chart front.svg -o x.yaml --baselines none --json
 ok "a front: exit code 0, got $rc" test "$rc" = 0
 cp "$WORK/out" "$WORK/front.json"
+ok "a front: points are also at the top, as scripts expect them" json '.points == .front.points and (.points | length) > 0 and
+    all(.points[]; has("tokens_per_s") and has("latency_s") and has("bytes") and has("knee"))' "$WORK/front.json"
 ok "a front: omega falls as time grows, one knee that is no end, the job's plan among them or beaten" json '.front.points as $p |
     ($p | length) as $n | $n >= 4 and $n <= 16 and ([$p[].latency_s] == ([$p[].latency_s] | sort)) and
     ([$p[].omega] == ([$p[].omega] | sort | reverse)) and ([$p[].omega] | unique | length) == $n and

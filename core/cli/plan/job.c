@@ -240,7 +240,8 @@ static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
     if (call->front) {
         json_t *f;
         TSR_TRY(tsr_planning_front(pl, a, &f, err));
-        if (!tsr_pipeline_json_put(j, "front", f))
+        if (!tsr_pipeline_json_put(j, "front", f) ||
+            !tsr_pipeline_json_put(j, "points", json_incref(json_object_get(f, "points"))))
             return tsr_fail_nomem(err, 64, "a plan");
         if (*call->chart)
             TSR_TRY(tsr_cli_plan_chart(f, pl->problem.shape->name, call->chart, err));
