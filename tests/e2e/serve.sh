@@ -431,7 +431,9 @@ fails "a host that is no address" 2 '' serve @demo --host localhost --port 0
 fails "a key file that is not there" 2 '*' serve @demo --api-key-file nothing --port 0
 echo 'two words' >"$WORK/key"
 fails "a key with a space" 2 '*' serve @demo --api-key-file key --port 0
-begin @demo
+echo 1 >"$WORK/port"
+begin @demo --port-file port
+ok "the port is in the file" test "$(cat "$WORK/port")" = "${at##*:}"
 fails "a port that is taken" 2 '' serve @demo --port "${at##*:}"
 stop TERM
 finish

@@ -18,6 +18,13 @@ static const struct tsr_option options[] = {
       .offset = TSR_FIELD(S, host, const char *),
       .def = { .s = "127.0.0.1" } },
     TSR_OPTION_INT(S, port, 8080, 0, 65535, NULL, "Port to listen at; 0: one that is free."),
+    { .name = "port_file",
+      .help = "File that holds the port, from the current folder, as soon as requests are taken.",
+      .unit = "FILE",
+      .type = TSR_OPT_STRING,
+      .flags = TSR_OPT_UNSAID,
+      .offset = TSR_FIELD(S, port_file, const char *),
+      .def = { .s = "" } },
     { .name = "api_key_file",
       .help = "File with a key on its first line; requests must name it as \"Authorization: Bearer "
               "KEY\".",

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/output.h"
 
 #include <string.h>
 #include <time.h>
@@ -25,6 +26,8 @@ static tsr_status start_http(struct tsr_step_serving *s, const json_t *models, i
                              struct tsr_err *err)
 {
     const struct tsr_step_serve_options *o = s->o;
+    if (*o->port_file) /* that of an earlier run names no port of this one */
+        TSR_TRY(tsr_output_remove(o->port_file, err));
     return tsr_serve_http_start(&s->http,
                                 &(struct tsr_serve_http_options){ .host = o->host,
                                                                   .port = (uint32_t)o->port,
@@ -38,6 +41,14 @@ static tsr_status start_http(struct tsr_step_serving *s, const json_t *models, i
                                                                   .requests = (uint64_t)o->queue,
                                                                   .timeout = o->timeout },
                                 err);
+}
+
+/* For who started the program: the address ends with the port. */
+static tsr_status write_port(const struct tsr_step_serving *s, struct tsr_err *err)
+{
+    char text[16];
+    int  n = snprintf(text, sizeof text, "%.8s\n", strrchr(s->http.address, ':') + 1);
+    return *s->o->port_file ? tsr_file_store(s->o->port_file, text, (uint64_t)n, err) : TSR_OK;
 }
 
 static void warn_of(const char *why)
@@ -98,6 +109,11 @@ tsr_status tsr_step_serve_models(struct tsr_step_serving *s, const struct tsr_se
     json_decref(names);
     if (st != TSR_OK)
         return st;
+    st = write_port(s, err);
+    if (st != TSR_OK) {
+        tsr_serve_http_end(&s->http, 1);
+        return st;
+    }
     if (!s->job->quiet)
         (void)fprintf(stderr, "tessera: listening at http://%s\n", s->http.address);
     double from = tsr_now_s();

@@ -11,7 +11,7 @@
 #include "serve/loop.h"
 
 struct tsr_step_serve_options {
-    const char                       *host, *api_key_file, *name;
+    const char                       *host, *port_file, *api_key_file, *name;
     int64_t                           port, max_tokens, slots, cached, context, connections, queue;
     int64_t                           max_body;
     double                            timeout, deadline, drain, stall;
