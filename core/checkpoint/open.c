@@ -160,6 +160,17 @@ static tsr_status begin_parts(struct tsr_model *m, struct tsr_model_config *c, c
     return s->folder ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);
 }
 
+/* Of all tensors in the files, also of those that the model does not run. */
+static uint64_t stored_bytes(const struct tsr_checkpoint_shards *s, const struct tsr_gguf *g)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; g && i < g->n; i++)
+        n += g->tensors[i].bytes;
+    for (uint64_t i = 0; !g && i < s->n; i++)
+        n += s->tensors[i].t->end - s->tensors[i].t->begin;
+    return n;
+}
+
 /* g: the GGUF file that is read in place of a folder, or NULL; it is taken over. */
 static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, const char *folder,
                              struct tsr_gguf *g, struct tsr_hasher *hash, enum residence how,
@@ -172,6 +183,7 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, co
         TSR_TRY(tsr_gguf_overlay(&s->shards, m, how == HEADERS, hash,
                                  how == STREAMED ? &s->reader : NULL, err));
         m->packed_as = m->packed ? "GGUF" : NULL;
+        s->stored = stored_bytes(&s->shards, tsr_gguf_of(&s->shards));
     } else if (s->is_packed) {
         TSR_TRY(tsr_packed_model_read(folder, m, how == HEADERS,
                                       how == STREAMED ? &s->reader : NULL, s->kept, s->index, err));
@@ -180,6 +192,7 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, co
     } else {
         TSR_TRY(tsr_checkpoint_contents_weights(folder, err));
         TSR_TRY(tsr_checkpoint_shards_open(&s->shards, folder, err));
+        s->stored = stored_bytes(&s->shards, NULL);
     }
     struct tsr_model_config view = {
         .family = c->family, .hp = m->hp, .has = c->has, .quantization = c->quantization
@@ -199,6 +212,8 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, co
     tsr_status st = read_parts(&b, hash, how);
     free(b.layer_bytes);
     tsr_model_binding_free(&b);
+    if (s->is_packed) /* its files hold what is kept in memory */
+        s->stored = m->bytes;
     if (how == HEADERS)
         tsr_checkpoint_shards_close(&s->shards);
     return st;
@@ -274,6 +289,7 @@ tsr_status tsr_prepacked_model_from_prepacked(struct tsr_model *m, struct tsr_pr
         st = begin_parts(m, &c, p->path, err);
     if (st == TSR_OK)
         st = tsr_prepacked_bind(p, m, headers_only, err);
+    m->storage->stored = m->bytes;
     tsr_model_config_free(&c);
     m->packed_as = !m->packed ? NULL : p->packed_as ? p->packed_as : TSR_PREPACKED_FORMAT;
     memcpy(m->hash, p->hash, sizeof p->hash);

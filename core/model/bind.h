@@ -113,6 +113,7 @@ struct tsr_model_storage {
     struct tsr_sealed               sealed;
     float                          *floats;
     char                           *names, *path, *folder;
+    uint64_t                        stored; /* bytes of the tensors in the model's files */
     char                           *config; /* of a GGUF file: what its metadata say; else NULL */
     uint64_t                        config_len;
     struct tsr_model_text_stamps    stamps; /* except for a prepacked file, which is mapped */

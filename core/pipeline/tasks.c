@@ -111,8 +111,9 @@ tsr_status tsr_pipeline_tasks_read(struct tsr_pipeline_tasks **out, struct tsr_p
     struct tsr_pipeline_tasks *t;
     *out = NULL;
     if (!k->tasks) {
-        if (*k->data || k->shots != -1)
-            tsr_config_diag_error(d, &node->mark, NULL, "'data' and 'shots' are about 'tasks'");
+        if (*k->data || *k->fewshot_data || k->shots != -1)
+            tsr_config_diag_error(d, &node->mark, NULL,
+                                  "'data', 'fewshot_data' and 'shots' are about 'tasks'");
         return TSR_OK;
     }
     if (!are_names(k->tasks)) {
@@ -149,19 +150,35 @@ static void note(const struct tsr_pipeline_job *job, const struct tsr_tasks_rows
     free(full);
 }
 
+/* The rows that shots come from, if they are not those of the questions. */
+static tsr_status open_shots(struct tsr_pipeline_tasks *t, struct one *o, const char *folder,
+                             struct tsr_err *err)
+{
+    const struct tsr_tasks_task *task = o->task;
+    tsr_status                   st;
+    if (*t->k->fewshot_data) {
+        char *path = tsr_path_join(t->job->state->dir, t->k->fewshot_data);
+        st = path ? tsr_tasks_rows_file(&o->from, path, err) : tsr_fail_nomem(err, 64, "a path");
+        free(path);
+    } else if (!*task->shot_split) {
+        st = tsr_fail(err, TSR_E_INPUT, "task '%s' names no split for shots", task->name);
+    } else {
+        st = tsr_tasks_rows_find(&o->from, task, task->shot_split, folder, err);
+    }
+    if (st == TSR_OK)
+        note(t->job, &o->from);
+    return st;
+}
+
 static tsr_status open_rows(struct tsr_pipeline_tasks *t, struct one *o, const char *folder,
                             struct tsr_err *err)
 {
     const struct tsr_tasks_task *task = o->task;
-    bool                         same = strcmp(task->split, task->shot_split) == 0;
+    bool same = !*t->k->fewshot_data && strcmp(task->split, task->shot_split) == 0;
     TSR_TRY(tsr_tasks_rows_find(&o->rows, task, task->split, folder, err));
     note(t->job, &o->rows);
-    if (o->shots && !*task->shot_split)
-        return tsr_fail(err, TSR_E_INPUT, "task '%s' names no split for shots", task->name);
-    if (o->shots && !same) {
-        TSR_TRY(tsr_tasks_rows_find(&o->from, task, task->shot_split, folder, err));
-        note(t->job, &o->from);
-    }
+    if (o->shots && !same)
+        TSR_TRY(open_shots(t, o, folder, err));
     return tsr_tasks_reader_create(&o->reader, task, &o->rows,
                                    !o->shots ? NULL
                                    : same    ? &o->rows

@@ -12,7 +12,7 @@
 
 struct tsr_pipeline_tasks_keys {
     const struct tsr_config_node *tasks; /* NULL: none */
-    const char                   *data;
+    const char                   *data, *fewshot_data;
     int64_t                       shots; /* -1: as the task says */
 };
 #define TSR_PIPELINE_TASKS_OPTIONS(S, k)                                                           \
@@ -21,11 +21,19 @@ struct tsr_pipeline_tasks_keys {
       .type = TSR_OPT_NODE,                                                                        \
       .offset = TSR_FIELD(S, k.tasks, const struct tsr_config_node *) },                           \
         { .name = "data",                                                                          \
-          .help = "Folder with the rows of tasks; default: the hub's cache.",                      \
+          .help = "Rows of tasks: a folder, or a JSON Lines file; default: the hub's cache.",      \
           .type = TSR_OPT_STRING,                                                                  \
-          .unit = "FOLDER",                                                                        \
+          .unit = "PATH",                                                                          \
           .flags = TSR_OPT_UNSAID,                                                                 \
           .offset = TSR_FIELD(S, k.data, const char *),                                            \
+          .def = { .s = "" } },                                                                    \
+        { .name = "fewshot_data",                                                                  \
+          .help =                                                                                  \
+              "JSON Lines file with the rows that shots come from; default: the task's split.",    \
+          .type = TSR_OPT_STRING,                                                                  \
+          .unit = "FILE",                                                                          \
+          .flags = TSR_OPT_UNSAID,                                                                 \
+          .offset = TSR_FIELD(S, k.fewshot_data, const char *),                                    \
           .def = { .s = "" } },                                                                    \
     {                                                                                              \
         .name = "shots",                                                                           \

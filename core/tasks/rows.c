@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_BYTES (UINT64_C(1) << 32)
 #define MAX_FILES 4096u
@@ -104,6 +105,17 @@ static tsr_status load(struct tsr_tasks_rows *r, char *const *paths, uint64_t n,
     return st;
 }
 
+tsr_status tsr_tasks_rows_file(struct tsr_tasks_rows *r, const char *path, struct tsr_err *err)
+{
+    char *own = tsr_strdup(path);
+    *r = (struct tsr_tasks_rows){ 0 };
+    if (!own)
+        return tsr_fail_nomem(err, strlen(path), path);
+    tsr_status st = load(r, &own, 1, err);
+    free(own);
+    return st;
+}
+
 void tsr_tasks_rows_free(struct tsr_tasks_rows *r)
 {
     json_decref(r->list);
@@ -196,6 +208,8 @@ static tsr_status find_in(struct tsr_tasks_rows *r, const struct tsr_tasks_task 
     for (unsigned i = 0; i < 4 && st == TSR_OK && f->n == 0; i++)
         if (*places[i] || i == 3)
             st = list_below(f, folder, places[i], split, err);
+    if (st == TSR_OK && f->n == 0 && strcmp(split, t->split) == 0)
+        st = list_below(f, folder, t->name, "docs", err);
     if (st == TSR_OK)
         st = f->n ? load(r, f->path, f->n, err) : fail_missing(t, split, folder, f->parquet, err);
     return st;
@@ -207,6 +221,15 @@ tsr_status tsr_tasks_rows_find(struct tsr_tasks_rows *r, const struct tsr_tasks_
     struct files f = { .path = tsr_new(MAX_FILES, sizeof *f.path) };
     char        *snapshot = NULL;
     *r = (struct tsr_tasks_rows){ 0 };
+    if (folder && *folder && !tsr_path_is_dir(folder) && access(folder, F_OK) == 0) {
+        free(f.path);
+        if (strcmp(split, t->split) == 0)
+            return tsr_tasks_rows_file(r, folder, err);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "task '%s' takes its shots from split '%s', and %s is one file; give their "
+                        "rows as fewshot_data",
+                        t->name, split, folder);
+    }
     if (!f.path)
         return tsr_fail_nomem(err, MAX_FILES * sizeof *f.path, "rows");
     tsr_status st = TSR_OK;

@@ -8,7 +8,7 @@ Q=$CASES/gguf-q4_k_m/model.gguf
 
 run inspect "$Q" --json
 ok "inspect: exit code 0, got $rc" test "$rc" = 0
-ok "inspect tells what runs packed" json '.model | .family == "llama" and .packed == "GGUF" and .tokenizer.size == 288 and .tensors[3].format == "tessera.table/1 with 6 bits" and .tensors[1].format == "tessera.int/2 with 4 bits" and .resident_bytes < .bytes' "$WORK/out"
+ok "inspect tells what runs packed" json '.model | .family == "llama" and .packed == "GGUF" and .tokenizer.size == 288 and .tensors[3].format == "tessera.table/1 with 6 bits" and .tensors[1].format == "tessera.int/2 with 4 bits" and .resident_bytes <= .stored_bytes * 1.03 and .resident_bytes > .stored_bytes * 0.97' "$WORK/out"
 run logits "$Q" --tokens $TOKENS -o a.st -v
 ok "logits: exit code 0, got $rc" test "$rc" = 0
 ok "nothing is widened" bash -c '! grep -q widened "$0"' "$WORK/err"

@@ -24,9 +24,22 @@ done
 ok "a line for each request" test "$(wc -l <"$WORK/samples.jsonl")" = "$(wc -l <"$GOLDEN/arc_easy/requests.jsonl")"
 ok "with the same texts" cmp -s <(jq -c '[.context, .continuation]' "$WORK/samples.jsonl") \
     <(jq -c '[.context, .continuation]' "$GOLDEN/arc_easy/requests.jsonl")
-run eval @demo --task winogrande --shots 2 --data rows --json
+run eval @demo --task winogrande --num-fewshot 2 --data rows --json
 ok "with shots, got $rc" test "$rc" = 0
 as_recorded winogrande-2shot winogrande acc "$WORK/out"
+
+# rows in one file, in NAME/docs.jsonl, and those of shots in a file
+run eval @demo --task winogrande --num-fewshot 2 --data "$GOLDEN/winogrande-2shot/docs.jsonl" \
+    --fewshot-data "$GOLDEN/winogrande-2shot/fewshot.jsonl" --json
+ok "rows and shots in a file each, got $rc" test "$rc" = 0
+as_recorded winogrande-2shot winogrande acc "$WORK/out"
+mkdir -p "$WORK/plain/arc_easy"
+cp "$GOLDEN/arc_easy/docs.jsonl" "$WORK/plain/arc_easy/docs.jsonl"
+run eval @demo --task arc_easy --data plain --json
+ok "rows in docs.jsonl, got $rc" test "$rc" = 0
+as_recorded arc_easy arc_easy acc_norm "$WORK/out"
+fails_with "shots of another split than the file's" 2 winogrande 'fewshot_data' eval @demo --task winogrande --num-fewshot 2 \
+    --data "$GOLDEN/winogrande-2shot/docs.jsonl"
 
 # a job, with a task of one's own
 cat >"$WORK/capitals.yaml" <<'Y'

@@ -245,6 +245,19 @@ static void ct_words(void **state)
             image_add(m, "l.weight_zero_point", "I8", 8, 2, zeros);
         expect(m, 8, 16, "tessera.int/1 with 4 bits", both);
     }
+
+    /* zero points of 20 outputs take 2 words in both packings: they are packed as the weights are */
+    static const uint32_t fives[2][2] = { { 0x6db6db6d, 0x0b6db6db }, { 0x2db6db6d, 0x2db6db6d } };
+    static float          minus[20 * 32];
+    for (int k = 0; k < 20 * 32; k++)
+        minus[k] = -5;
+    for (int i = 0; i < 2; i++) {
+        m = image_new(CT("\"num_bits\":3,\"strategy\":\"channel\",\"symmetric\":false"));
+        image_fill(m, "l.weight_packed", "I32", 20, i ? 4 : 3, 0);
+        image_fill(m, "l.weight_scale", "F16", 20, 1, ONE16);
+        image_add(m, "l.weight_zero_point", "I32", 2, 1, fives[i]);
+        expect(m, 20, 32, "tessera.int/1 with 3 bits", minus);
+    }
 }
 
 /* One byte to a code, of fewer bits too. */

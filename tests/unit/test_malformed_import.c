@@ -114,6 +114,10 @@ static void gptq(void **state)
              "dynamic l",
              GPTQ ",\"dynamic\":{\"l\":4}}",
              { 0 } },
+           { "config.json: \"quantization_config\" (gptq)",
+             "l", /* it says that l is not quantized */
+             GPTQ ",\"dynamic\":{\"x\":{},\"-:l\":{}}}",
+             { 0 } },
            { "input", "[2 8]", "{\"quant_method\":\"gptq\",\"bits\":8}", { 0 } },
            { "input", "[2 1]", "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":4}", { 0 } },
            { "config.json: \"quantization_config\" (gptq)",
@@ -155,7 +159,7 @@ static void awq(void **state)
              "{\"quant_method\":\"awq\",\"group_size\":8}",
              { 0 } },
            { "config.json: \"quantization_config\" (awq)",
-             "bits",
+             "bits 8",
              "{\"quant_method\":\"awq\",\"bits\":8,\"group_size\":8}",
              { 0 } },
            { "config.json: \"quantization_config\" (awq)",
@@ -387,7 +391,7 @@ static void bnb_four(void **state)
         { "{\"shape\":[2,8]}", "input: \"l.weight.quant_state.bitsandbytes__nf4\"", "blocksize" },
         { "{\"blocksize\":4,\"shape\":[2,8]}", "input", "[2]" },
         { "[]", "input: \"l.weight.quant_state.bitsandbytes__nf4\"", NULL },
-        { "{", "l.weight.quant_state.bitsandbytes__nf4:1:1", NULL },
+        { "{", "input: \"l.weight.quant_state.bitsandbytes__nf4\":1:1", NULL },
     };
     (void)state;
     for (size_t i = 0; i < COUNT(all); i++) {
@@ -451,6 +455,10 @@ static void fp8(void **state)
              "fmt e5m2",
              FP8 ",\"fmt\":\"e5m2\"}",
              { 0 } },
+           { "config.json: \"quantization_config\" (fp8)",
+             "l weight_scale_inv",
+             NULL,
+             { .name = "l.weight_scale_inv" } },
     };
     (void)state;
     ALL(FP8 "}", t, b, 6, 20);

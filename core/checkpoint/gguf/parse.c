@@ -141,11 +141,10 @@ static tsr_status check_type(struct in *r, struct tsr_gguf_tensor *t)
     uint32_t elements, bytes;
     uint64_t n = 1;
     if (!tsr_gguf_block(t->type, &elements, &bytes))
-        return tsr_fail(
-            r->err, TSR_E_INPUT,
-            "%s: tensor \"%s\" is stored as %s, which is not read; F32, F16, BF16, "
-            "Q8_0, Q4_0 to Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0 and MXFP4 are",
-            r->name, t->name, tsr_gguf_type_name(t->type, buf));
+        return tsr_fail(r->err, TSR_E_INPUT,
+                        "%s: tensor \"%s\" is stored as %s, which is not read; F32, F16, BF16, "
+                        "Q8_0, Q4_0 to Q5_1, Q2_K to Q6_K, IQ1 to IQ4, TQ1_0, TQ2_0 and MXFP4 are",
+                        r->name, t->name, tsr_gguf_type_name(t->type, buf));
     if (t->dims[0] % elements != 0)
         return tsr_fail(
             r->err, TSR_E_INPUT,

@@ -41,10 +41,14 @@ static tsr_status awq_open(struct tsr_import *im)
     if (!a)
         return tsr_fail_nomem(im->err, sizeof *a, im->where);
     a->group = 128;
-    TSR_TRY(tsr_json_int(im->config, im->where, bits_key, true, 4, 4, &bits, im->err));
+    TSR_TRY(tsr_json_int(im->config, im->where, bits_key, true, 1, 16, &bits, im->err));
     TSR_TRY(tsr_json_int(im->config, im->where, group_key, true, -1, INT64_C(1) << 40, &a->group,
                          im->err));
     TSR_TRY(tsr_json_bool(im->config, im->where, "zero_point", false, &zero_point, im->err));
+    if (bits != 4)
+        return tsr_fail(im->err, TSR_E_INPUT,
+                        "%s: \"%s\" is %lld; AWQ checkpoints of 4 bits can be read", im->where,
+                        bits_key, (long long)bits);
     if (a->group == 0 || !zero_point)
         return tsr_fail(im->err, TSR_E_INPUT, "%s: AWQ %s cannot be read", im->where,
                         a->group == 0 ? "with groups of 0 columns" : "without zero points");

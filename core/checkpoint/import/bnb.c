@@ -112,13 +112,10 @@ struct state {
     double  nested_offset;
 };
 
-static tsr_status parse_state(struct tsr_import *im, const struct tsr_checkpoint_stored *e,
-                              const json_t *j, const struct four *f, struct state *s)
+static tsr_status parse_state(struct tsr_import *im, const char *where, const json_t *j,
+                              const struct four *f, struct state *s)
 {
-    char    where[400];
     json_t *shape = NULL;
-    (void)snprintf(where, sizeof where, "%.150s: \"%.200s\"",
-                   tsr_checkpoint_shards_path(im->shards, e), e->t->name);
     s->nested_block = 0;
     s->nested_offset = 0.0;
     if (!json_is_object(j))
@@ -148,17 +145,20 @@ static tsr_status read_state(struct tsr_import *im, const char *name, const stru
     struct tsr_checkpoint_stored *e = tsr_import_find(im, name, kind);
     uint64_t                      n = e ? tsr_import_elements(e) : 0;
     char                         *text;
+    char                          where[400];
     json_t                       *j;
     TSR_TRY(tsr_import_need(im, name, kind, "U8", 1, &n, &e));
     if (n > STATE_CAP)
         return tsr_import_fail(im, e, "has %llu bytes, more than %u", (unsigned long long)n,
                                STATE_CAP);
     TSR_TRY(tsr_import_bytes(im, e, (void **)&text));
-    tsr_status st = tsr_json_parse(&j, e->t->name, text, n, 4, im->err);
+    (void)snprintf(where, sizeof where, "%.150s: \"%.200s\"",
+                   tsr_checkpoint_shards_path(im->shards, e), e->t->name);
+    tsr_status st = tsr_json_parse(&j, where, text, n, 4, im->err);
     free(text);
     if (st != TSR_OK)
         return st;
-    st = parse_state(im, e, j, f, s);
+    st = parse_state(im, where, j, f, s);
     json_decref(j);
     return st;
 }

@@ -81,9 +81,11 @@ tsr_status tsr_import_ct_scales(struct tsr_import *im, struct tsr_import_ct_line
 
 /* ---- packed integers ---------------------------------------------------------------------- */
 
-/* How `n` codes are packed into words: words is the stored number. */
+/* How `n` codes are packed into words: words is the stored number.  known: l->per_word says it where the number
+ * does not. */
 static tsr_status find_packing(struct tsr_import *im, struct tsr_import_ct_linear *l,
-                               const struct tsr_checkpoint_stored *e, uint64_t n, uint64_t words)
+                               const struct tsr_checkpoint_stored *e, uint64_t n, uint64_t words,
+                               bool known)
 {
     uint32_t per = 32 / l->s->bits;
     uint64_t dense = (n * l->s->bits + 31) / 32, old = n / per + (n % per != 0);
@@ -93,6 +95,8 @@ static tsr_status find_packing(struct tsr_import *im, struct tsr_import_ct_linea
                                "in older files)",
                                (unsigned long long)words, (unsigned long long)n, l->s->bits,
                                (unsigned long long)dense, (unsigned long long)old);
+    if (dense == old && 32 % l->s->bits != 0 && n > per && known)
+        return TSR_OK;
     if (dense == old && 32 % l->s->bits != 0 && n > per)
         return tsr_import_fail(im, e,
                                "may be packed in either of two ways, which %llu codes of %u bits "
@@ -152,7 +156,10 @@ static tsr_status unpack_zeros(struct tsr_import *im, struct tsr_import_ct_linea
     tsr_status st = column && codes ? tsr_import_bytes(im, e, (void **)&raw)
                                     : tsr_fail_nomem(im->err, words * 4 + l->rows, l->name);
     if (st == TSR_OK)
-        st = find_packing(im, l, e, l->rows, words);
+        st = find_packing(im, l, e, l->rows,
+                          words, /* as the weights, if these fill more than a word */
+                          tsr_import_find(im, l->name, "weight_packed") &&
+                              l->cols > 32 / l->s->bits);
     for (uint64_t g = 0; st == TSR_OK && g < l->groups; g++) {
         for (uint64_t w = 0; w < words; w++)
             column[w] = raw[w * l->groups + g];
@@ -283,7 +290,7 @@ static tsr_status read_packed(struct tsr_import *im, struct tsr_import_ct_linear
     uint64_t                      shape[2] = { l->rows, e->t->rank == 2 ? e->t->shape[1] : 0 };
     TSR_TRY(tsr_import_need(im, l->name, "weight_packed", "I32", 2, shape, &e));
     TSR_TRY(tsr_import_ct_check_shape(im, l));
-    TSR_TRY(find_packing(im, l, e, l->cols, shape[1]));
+    TSR_TRY(find_packing(im, l, e, l->cols, shape[1], false));
     TSR_TRY(tsr_import_ct_scales(im, l));
     TSR_TRY(read_zeros(im, l));
     TSR_TRY(read_order(im, l));

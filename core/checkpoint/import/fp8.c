@@ -5,7 +5,7 @@
  *   weight_scale_inv F32, BF16 or E8M0 [N/b0, K/b1]   with weight_block_size [b0, b1]; a value is code * scale
  *   weight_scale F32                                  of the matrix, without weight_block_size
  *
- * A linear without a scale is not quantized, whatever modules_to_not_convert lists. */
+ * A linear of another dtype is not quantized, whatever modules_to_not_convert lists. */
 #include "base/mem.h"
 #include "checkpoint/import/ct.h"
 
@@ -51,15 +51,17 @@ static tsr_status fp8_open(struct tsr_import *im)
 static tsr_status fp8_read(struct tsr_import *im, const char *name, uint64_t rows, uint64_t cols,
                            struct tsr_model_packed **out)
 {
-    const struct tsr_import_ct_scheme *s = im->own;
-    struct tsr_import_ct_linear        l = { .s = s,
-                                             .name = name,
-                                             .scale_name = s->strategy == TSR_IMPORT_CT_BLOCK
-                                                               ? "weight_scale_inv"
-                                                               : "weight_scale",
-                                             .rows = rows,
-                                             .cols = cols };
-    if (!tsr_import_find(im, name, l.scale_name))
+    const struct tsr_import_ct_scheme  *s = im->own;
+    struct tsr_import_ct_linear         l = { .s = s,
+                                              .name = name,
+                                              .scale_name = s->strategy == TSR_IMPORT_CT_BLOCK
+                                                                ? "weight_scale_inv"
+                                                                : "weight_scale",
+                                              .rows = rows,
+                                              .cols = cols };
+    const struct tsr_checkpoint_stored *w = tsr_import_find(im, name, "weight");
+    if (!tsr_import_find(im, name, l.scale_name) &&
+        !(w && strcmp(w->t->dtype_name, "F8_E4M3") == 0))
         return TSR_OK;
     tsr_import_ct_leave_activations(im, name);
     tsr_status st = tsr_import_ct_fp8(im, &l, out);

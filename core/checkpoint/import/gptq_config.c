@@ -147,6 +147,10 @@ tsr_status tsr_import_gptq_scheme_of(struct tsr_import *im, const char *name,
         TSR_TRY(tsr_import_rule_match(im, &o->rule, name, &yes));
         if (!yes)
             continue;
+        if (o->skip)
+            return tsr_fail(im->err, TSR_E_INPUT,
+                            "%s: \"%.200s\" is left out by \"dynamic\", but it is stored quantized",
+                            im->where, name);
         s->bits = o->bits == UNSET ? s->bits : o->bits;
         s->group = o->group == UNSET ? s->group : o->group;
         s->sym = o->has_sym ? o->sym : s->sym;

@@ -7,6 +7,7 @@
 #include "checkpoint/prepacked/prepacked.h"
 #include "checkpoint/tokenizer.h"
 #include "config/config.h"
+#include "model/bind.h"
 #include "model/family.h"
 #include "plugin/spec.h"
 #include "quant/quant.h"
@@ -329,16 +330,17 @@ tsr_status tsr_inspect_model(const char *path, bool verify, const char *profile,
         return st;
     }
     const struct tsr_model_hparams *h = &m->hp;
-    uint64_t                        weights, resident;
-    tsr_model_overlay_size(m, m->packed, &weights, &resident);
-    json_t *j = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:s, s:o, s:o}",
-        "path", m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
-        (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads, "kv_heads",
-        (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab", (json_int_t)h->vocab,
-        "max_positions", (json_int_t)h->max_positions, "tied", h->tied, "parameters",
-        (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes, "resident_bytes",
-        (json_int_t)resident, "hash", m->hash, "tokenizer", tokenizer, "chat_templates", templates);
+    json_t                         *j =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, "
+                  "s:s, s:o, s:o}",
+                  "path", m->path, "family", m->family, "layers", (json_int_t)h->layers, "hidden",
+                  (json_int_t)h->hidden, "ffn", (json_int_t)h->ffn, "heads", (json_int_t)h->heads,
+                  "kv_heads", (json_int_t)h->kv_heads, "head_dim", (json_int_t)h->head_dim, "vocab",
+                  (json_int_t)h->vocab, "max_positions", (json_int_t)h->max_positions, "tied",
+                  h->tied, "parameters", (json_int_t)m->parameters, "bytes", (json_int_t)m->bytes,
+                  "resident_bytes", (json_int_t)m->bytes, "stored_bytes",
+                  (json_int_t)m->storage->stored, "hash", m->hash, "tokenizer", tokenizer,
+                  "chat_templates", templates);
     json_t *shapes = json_array();
     bool    ok = j && shapes && add_shapes(m, shapes) && json_object_set(j, "tensors", shapes) == 0;
     uint64_t sparse;

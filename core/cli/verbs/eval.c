@@ -3,7 +3,7 @@
 
 extern const struct tsr_pipeline_step tsr_step_eval;
 
-static const struct tsr_cli_rename renames[] = { { "task", "tasks" } };
+static const struct tsr_cli_rename renames[] = { { "task", "tasks" }, { "num_fewshot", "shots" } };
 
 const struct tsr_verb tsr_verb_eval = {
     .name = "eval",
@@ -36,8 +36,10 @@ const struct tsr_verb tsr_verb_eval = {
         "\n"
         "--task NAME,NAME runs named tasks as lm-evaluation-harness does: arc_easy, "
         "arc_challenge, hellaswag, piqa, winogrande, openbookqa, boolq, sciq, truthfulqa_mc1, "
-        "lambada_openai, mmlu, wikitext. FILE.yaml adds a task. The rows come from --data FOLDER, "
-        "as FOLDER/NAME/SPLIT.jsonl, or from the hub's cache. Nothing is downloaded.\n"
+        "lambada_openai, mmlu, wikitext. FILE.yaml adds a task. The rows come from --data PATH: "
+        "a JSON Lines file, or a folder with NAME/SPLIT.jsonl or NAME/docs.jsonl. Without it they "
+        "come "
+        "from the hub's cache. Nothing is downloaded.\n"
         "\n"
         "--simulate-tp N splits o and down of every layer into the columns of N ranks inside "
         "this process. The partial sums go through --codec, as on real ranks. Where N ranks "

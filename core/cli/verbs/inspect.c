@@ -129,7 +129,7 @@ static tsr_status on_top(json_t *to, struct tsr_err *err)
         const char *key, *of;
     } keys[] = { { "family", "family" },
                  { "family_file", "family_file" },
-                 { "stored_bytes", "bytes" },
+                 { "stored_bytes", "stored_bytes" },
                  { "resident_bytes", "resident_bytes" } };
     const json_t *m = json_object_get(to, "model");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {

@@ -68,7 +68,8 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
     else if (*o->choices && (*o->eval.text || *o->save_kld || kld))
         tsr_config_diag_error(d, &node->mark, NULL,
                               "'choices' is about questions; ask for the text in a separate step");
-    else if (!*o->choices && !*o->eval.text && !kld && !o->tasks.tasks)
+    else if (!*o->choices && !*o->eval.text && !kld && !o->tasks.tasks &&
+             (!at || at->kind == TSR_CONFIG_NODE_SCALAR)) /* else it was named, and refused */
         tsr_config_diag_error(d, &node->mark, "File to measure on.", "step 'eval' needs 'text'");
     else if (*o->eval.text && kld)
         tsr_config_diag_error(d, at ? &at->mark : &node->mark, NULL,
