@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/e2e/hosts.sh TESSERA SIZE [mpi] - codecs that ranks choose or have calibrated; ranks that mpirun
+# tests/e2e/hosts.sh TESSERA SIZE [mpi HALT.so] - codecs that ranks choose or have calibrated; ranks that mpirun
 # started: the bytes of one process, what differs between them is named, a rank that dies is named and
 # the same command goes on.
 # shellcheck source=tests/e2e/lib.sh
@@ -48,7 +48,7 @@ job() { # STEPS [FILE]
     printf 'version: 1\nmodel: %s\ncluster: here.yaml\npipeline:\n%s\n' "$DEMO" "$1" >"$WORK/${2:-job.yaml}"
 }
 texts() { jq -c '.response.body.choices[0].text' "$WORK/$1/answers.jsonl"; }
-STEP='  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0'
+STEP='  - run: {plan: plan.yaml, input: prompts.jsonl, output: answers.jsonl, temperature: 0, stall: 600'
 mkdir "$WORK/devices"
 cat >"$WORK/devices/this-machine.yaml" <<'DEVICE'
 format: tessera.device/1
@@ -125,7 +125,7 @@ plan 1 4 "$CODEC" >"$WORK/plan.yaml"
 fails "the step's, for another width" 2 "*/codecs/int4_bf16-2-*.safetensors" run job.yaml --out bad
 ok "with both numbers of ranks" failure '.message | test("\\b2\\b.*\\b4\\b")'
 sed -i "s|codec_state: [^,}]*|codec_state: nowhere.safetensors|" "$WORK/job.yaml"
-fails "the step's, which is not there" 2 job.yaml:6:102 run job.yaml --out bad
+fails "the step's, which is not there" 2 job.yaml:6:114 run job.yaml --out bad
 # ranks that are simulated: the same as by what the job before calibrated
 streamed=$state
 EVAL="  - eval: {text: $DEMO/held-out.txt, window: 64, max_windows: 2, act: a8, simulate_tp: 2, codec: int4_bf16"
@@ -174,6 +174,7 @@ ok "with the hash of the packed weights" failure '.message | test("xxh3:[0-9a-f]
 # ---- mpirun ---------------------------------------------------------------------
 [ "${3:-}" = mpi ] || finish
 [ "${3:-}" = mpi ] || exit 0
+HALT=$(readlink -f "$4")
 MPI="--allow-run-as-root --oversubscribe"
 mpi() { # RANKS ARGUMENT...
     local n=$1
@@ -268,56 +269,43 @@ $STEP}" two.yaml
 mpi 2 run two.yaml --out bad
 ok "other steps: exit code 2, got $rc" test "$rc" = 2
 
-# a rank dies: named, replaced, the same bytes; work of some seconds
+# a rank dies: named, replaced, the same bytes
 for ((i = 0; i < 24; i++)); do
-    printf '{"custom_id":"%d","url":"/v1/completions","body":{"prompt":"Once upon a time %d","max_tokens":300}}\n' $i $i
+    printf '{"custom_id":"%d","url":"/v1/completions","body":{"prompt":"Once upon a time %d","max_tokens":48}}\n' $i $i
 done >"$WORK/prompts.jsonl"
-TOKENS=400 plan 1 2 >"$WORK/plan.yaml"
+TOKENS=64 plan 1 2 >"$WORK/plan.yaml"
 run batch batch.yaml -i prompts.jsonl -o whole.jsonl --set run.plan=plan.yaml
 
-# at_work NAME PROCESS: waits until the batch has answered something; false if PROCESS, which runs it, has ended.
-at_work() {
-    until [ "$(stat -c %s "$WORK/$1.jsonl.job/journal" 2>/dev/null || echo 0)" -gt 1000 ]; do
+# halted NAME PROCESS: waits until processes of the batch stand still (HALT stopped them); pids: which. False if PROCESS,
+# which runs the batch, has ended.
+halted() {
+    local p
+    until [ -s "$WORK/$1.halted" ]; do
         kill -0 "$2" 2>/dev/null || return 1
         sleep 0.02
     done
-}
-# members NAME: the processes of the batch that are tessera.
-members() {
-    local p
-    for p in $(pgrep -x tessera); do
-        [ "$(readlink "/proc/$p/cwd" 2>/dev/null)" = "$WORK" ] || continue
-        { tr '\0' '\n' <"/proc/$p/cmdline" | grep -qx "$1.jsonl"; } 2>/dev/null && echo "$p"
+    read -ra pids <"$WORK/$1.halted"
+    for p in "${pids[@]}"; do
+        until [[ "$(sed 's/.*) \(.\).*/\1/' "/proc/$p/stat" 2>/dev/null)" != [RSD] ]]; do sleep 0.02; done
     done
-    true
 }
 # half_left NAME: what was stopped has half of its work before it.
-half_left() {
-    local lines
-    lines=$("$TESSERA" journal show "$WORK/$1.jsonl" --json 2>/dev/null | jq .lines 2>/dev/null) || true
-    [ "${lines:-24}" -le 12 ]
-}
-# A machine may leave this shell no time until a batch is done: then once more.
-TRIES=20
+half_left() { [ "$("$TESSERA" journal show "$WORK/$1.jsonl" --json | jq .lines)" -le 12 ]; }
+# by_halt NAME WHO: what a batch needs in its environment for that, once it has answered something.
+by_halt() { echo "LD_PRELOAD=$HALT" "TSR_HALT=1000,$2" "TSR_HALT_ONCE=$WORK/$1.halted"; }
 
-for ((i = 0; i < TRIES; i++)); do
-    rm -rf "$WORK"/dies.jsonl*
-    (cd "$WORK" && exec "$TESSERA" batch batch.yaml -i prompts.jsonl -o dies.jsonl --set run.plan=plan.yaml -q --json --mpirun "$MPI -n 2") \
-        >"$WORK/out" 2>"$WORK/err" </dev/null &
-    run=$!
-    victim=
-    while [ -z "$victim" ] && at_work dies "$run" && kill -0 "$run" 2>/dev/null; do
-        for p in $(members dies); do
-            { tr '\0' '\n' <"/proc/$p/environ" | grep -qx OMPI_COMM_WORLD_RANK=1; } 2>/dev/null && victim=$p
-        done
-    done
-    [ -z "$victim" ] || kill -STOP "$victim" 2>/dev/null || victim=
-    [ -z "$victim" ] || ! half_left dies || break
-    [ -z "$victim" ] || kill -CONT "$victim" 2>/dev/null || true
-    wait "$run" || true
-done
-ok "rank 1 was met at work" test $i -lt $TRIES
-[ -z "$victim" ] || kill -9 "$victim" || true
+read -ra env < <(by_halt dies siblings)
+# nobody is late while this shell waits for the processor
+(cd "$WORK" && exec "$TESSERA" batch batch.yaml -i prompts.jsonl -o dies.jsonl --set run.plan=plan.yaml --set run.stall=600 -q --json \
+    --mpirun "$MPI -n 2 -x ${env[0]} -x ${env[1]} -x ${env[2]}") >"$WORK/out" 2>"$WORK/err" </dev/null &
+run=$!
+pids=()
+ok "rank 1 stands still at work" halted dies $run
+ok "one process stands still: ${#pids[@]}" test ${#pids[@]} = 1
+victim=${pids[0]:-0}
+ok "it is rank 1" grep -zqx OMPI_COMM_WORLD_RANK=1 "/proc/$victim/environ"
+ok "half of the work is left" half_left dies
+[ "$victim" = 0 ] || kill -9 "$victim" || true
 rc=0
 wait "$run" || rc=$?
 ok "the group began anew: exit code 0, got $rc" test "$rc" = 0
@@ -327,31 +315,23 @@ ok "who died is said" jq -R -s -e --argjson victim "$victim" '[split("\n")[] | s
 ok "and the answers are those of a run without faults" cmp -s "$WORK/whole.jsonl" "$WORK/dies.jsonl"
 
 # all are stopped for longer than a rank may stand still, under mpirun and here: nobody was late
-for ((i = 0; i < TRIES; i++)); do
-    rm -rf "$WORK"/{naps,rests}.jsonl*
-    # shellcheck disable=SC2086
-    (cd "$WORK" && exec mpirun $MPI -n 2 "$TESSERA" batch batch.yaml -i prompts.jsonl -o rests.jsonl --set run.plan=plan.yaml -q) \
-        >"$WORK/out2" 2>"$WORK/err2" </dev/null &
-    there=$!
-    at_work rests "$there" || true
-    pids=("$there")
-    mapfile -t -O 1 pids < <(members rests)
-    kill -STOP "${pids[@]}" 2>/dev/null || true # first: mpirun takes long to begin
-    (cd "$WORK" && exec "$TESSERA" batch batch.yaml -i prompts.jsonl -o naps.jsonl --set run.plan=plan.yaml -q) \
-        >"$WORK/out" 2>"$WORK/err" </dev/null &
-    here=$!
-    at_work naps "$here" || true
-    mapfile -t -O ${#pids[@]} pids < <(members naps)
-    kill -STOP "${pids[@]}" 2>/dev/null || true
-    if half_left rests && half_left naps; then break; fi
-    kill -CONT "${pids[@]}" 2>/dev/null || true
-    wait "$here" || true
-    wait "$there" || true
-done
-ok "both were met at work" test $i -lt $TRIES
-ok "four ranks and who watches them stand still: ${#pids[@]}" test "${#pids[@]}" -ge 5
+# shellcheck disable=SC2046,SC2086
+(cd "$WORK" && exec env $(by_halt rests all) mpirun $MPI -n 2 "$TESSERA" batch batch.yaml -i prompts.jsonl -o rests.jsonl \
+    --set run.plan=plan.yaml -q) >"$WORK/out2" 2>"$WORK/err2" </dev/null &
+there=$!
+ok "under mpirun all stand still at work" halted rests $there
+stopped=("${pids[@]}")
+# shellcheck disable=SC2046
+(cd "$WORK" && exec env $(by_halt naps all) "$TESSERA" batch batch.yaml -i prompts.jsonl -o naps.jsonl --set run.plan=plan.yaml -q) \
+    >"$WORK/out" 2>"$WORK/err" </dev/null &
+here=$!
+ok "here too" halted naps $here
+stopped+=("${pids[@]}")
+ok "four ranks and who watches them: ${#stopped[@]}" test "${#stopped[@]}" = 6
+ok "half of the work is left" half_left rests
+ok "half of the work is left here" half_left naps
 sleep 6
-kill -CONT "${pids[@]}" || true
+kill -CONT "${stopped[@]}" || true
 rc=0
 wait "$here" || rc=$?
 ok "they go on: exit code 0, got $rc" test "$rc" = 0

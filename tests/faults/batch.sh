@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE|FATAL.so] - a batch of 500 records that is killed, stopped, frozen, run
+# tests/faults/batch.sh TESSERA PART SAMPLES [GARBLE|FATAL.so|HALT.so] - a batch of 500 records that is killed, stopped, frozen, run
 # twice at a time, on a disk that fills up, with system calls that fail: always the bytes of the clean
 # run in the end, or an exit that is safe to run again.
 #   kill group signal giveup freeze two full errno die ranks garbage soak power
@@ -12,14 +12,15 @@ PART=$2
 SAMPLES=$3
 GARBLE=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/faults/garble}") # for the part `garbage`
 FATAL=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/fixtures/fatal.so}") # for the part `giveup`
+HALT=$(readlink -f "${4:-$(dirname "$TESSERA")/tests/e2e/halt.so}") # for `signal`, `freeze` and `two`
 RECORDS=500
 RANDOM=$((SEED % 32768))
 echo "seed $SEED"
 case $PART in errno | die | giveup) RECORDS=24 ;; group) RECORDS=60 MODEL=$ROOT/configs/demo ;; soak) RECORDS=$((SAMPLES * 1000)) ;; ranks | garbage) RECORDS=24 MODEL=$ROOT/configs/demo ;; esac
-# Parts that must catch the worker at work want a job of 2 s, not of 0.2 s: a shell that polls it may
+# Parts that must catch ranks at work want a job of 2 s, not of 0.2 s: a shell that polls it may
 # not run for that long on a busy machine.
 MORE=0
-case $PART in signal | freeze | two) MORE=48 ;; ranks | garbage) MORE=32 ;; errno | die | power) MORE=24 ;; esac # the last: for syncs during the work
+case $PART in ranks | garbage) MORE=32 ;; errno | die | power) MORE=24 ;; esac # the last: for syncs during the work
 
 cd "$WORK"
 printf 'version: 1\nmodel: "%s"\nseed: 5\n' "$MODEL" >job.yaml
@@ -99,6 +100,20 @@ held() {
         wait "$pid" || true
     done
     wrong "the worker was not stopped at work"
+    exit 1
+}
+# stands BYTES: begins anew; the worker, $w, stops itself after the write by which its journal has so much.
+stands() {
+    local i
+    anew
+    rm -f halted
+    LD_PRELOAD=$HALT TSR_HALT=$1,self TSR_HALT_ONCE=$WORK/halted start
+    for ((i = 0; i < 6000; i++)); do
+        [ ! -s halted ] || { w=$(cat halted) && [[ "$(sed 's/.*) \(.\).*/\1/' "/proc/$w/stat")" = T ]] && return 0; }
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.02
+    done
+    wrong "the worker does not stand still at work"
     exit 1
 }
 nap() { sleep "0.$(printf %03d $((RANDOM % $1)))"; }
@@ -215,7 +230,7 @@ part_signal() { # a clean stop and the way on
     # where this runs with SIGHUP ignored, so does what it starts
     [[ "$(awk '/^SigIgn/ { print $2 }' /proc/self/status)" != *[13579bdf] ]] || signals=(TERM INT USR1)
     for s in "${signals[@]}"; do
-        held 0 # so that it is not done before
+        stands $((RANDOM % 40000))
         kill -"$s" "$pid"
         [ "$s" != HUP ] || kill -HUP "$pid" || true # a terminal and its shell both say so
         rc=0
@@ -226,7 +241,7 @@ part_signal() { # a clean stop and the way on
     done
     complete "after signals"
     trap '' HUP # nohup
-    held 0
+    stands $((RANDOM % 40000))
     trap - HUP
     kill -HUP "$pid" "$w"
     kill -CONT "$w"
@@ -268,7 +283,7 @@ part_giveup() { # workers that come to nothing, one behind the other: 75, and th
 
 part_freeze() { # a worker that stands still is replaced; how soon is a matter of benchmarks
     more=(--set run.stall=1)
-    held 3000
+    stands $((3000 + RANDOM % 40000))
     wait "$pid" || wrong "the supervisor does not go on behind a frozen worker"
     event ".kind == \"worker-stalled\" and .process == $w" || wrong "the frozen worker is not named"
     whole "frozen"
@@ -381,7 +396,7 @@ part_garbage() { # wrong frames between ranks at work: refused, and all begin an
 part_two() { # two at a time: one of them works
     local rc=0
     more=(--set run.stall=600) # it is not replaced meanwhile
-    held 0
+    stands 0
     batch out.jsonl "${more[@]}" >/dev/null 2>err2 || rc=$?
     kill -CONT "$w"
     [ $rc = 2 ] || wrong "a second run: exit $rc instead of 2"

@@ -56,9 +56,11 @@ static double above(const struct tsr_instance *inst, uint64_t option,
 
 static void test_lines(void **state)
 {
-    unsigned close = 0, priced = 0, limited = 0, none = 0, all = 0;
+    unsigned       close = 0, priced = 0, limited = 0, none = 0, all = 0;
+    const uint64_t drawn = seed;
     (void)state;
     for (uint64_t i = 0; i < (all_of_them ? 6000 : 600); i++) {
+        seed = i % 10 == 9 ? 1 : drawn; /* of these, two give lines with a limit, which are rare */
         struct random         *r = make_random_with(FIRST + i, ALL_PARTS);
         struct tsr_solver_line lines[TSR_PROBLEM_OPTIONS];
         uint64_t               n = r->inst.in.n_options;
@@ -88,6 +90,7 @@ static void test_lines(void **state)
         free(s);
         free(r);
     }
+    seed = drawn;
     /* else the problems say little */
     assert_true(all > 200 && close > all / 8 && priced > 3 && limited > 0 && none > 1);
 }

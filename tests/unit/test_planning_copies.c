@@ -26,9 +26,10 @@ struct drawn {
     char                            cluster[900];
 };
 
+/* Problems 20 to 29 are always the same: copies that are unlike are rare, and three of these have them. */
 static double draw(uint64_t problem, uint64_t number)
 {
-    return tsr_uniform(seed, problem, number);
+    return tsr_uniform(problem / 10 == 2 ? 1 : seed, problem, number);
 }
 
 /* Nodes of one or two types; memory from too little for the model to enough for all requests. */

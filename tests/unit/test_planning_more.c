@@ -17,9 +17,11 @@ struct drawn {
     bool                            open; /* the requests at once are left to the planner */
 };
 
+/* Of test_more_copies, problems 20 to 39 are always the same: two of them have several copies, which is rare. */
 static unsigned between(uint64_t problem, uint64_t number, unsigned least, unsigned most)
 {
-    return least + (unsigned)(tsr_uniform(seed, problem, number) * (most - least + 1));
+    const bool same = problem / 20 == 251 || (problem / 20 == 1 && number >= 30);
+    return least + (unsigned)(tsr_uniform(same ? 11 : seed, problem, number) * (most - least + 1));
 }
 
 /* The fixture's profile with a backend; "": none. `vault` has memory of its own, and the sizes of the CPU. */
