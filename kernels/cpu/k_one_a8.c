@@ -73,9 +73,8 @@ static __attribute__((noinline)) void elements_i4(const struct tsr_cpu_linear *a
                                                   uint64_t apart, uint64_t n)
 {
     for (uint64_t i = panel; i < panel + n; i++)
-        if (are_near_one(divisors_of(a->w, i)) && are_near_one(divisors_of(a->w, i + apart)))
-            one_elements(a, i, apart);
-        else
+        if (!are_near_one(divisors_of(a->w, i)) || !are_near_one(divisors_of(a->w, i + apart)) ||
+            !one_elements(a, i, apart))
             low_elements(a, i, apart, 1);
 }
 
@@ -106,7 +105,7 @@ static one_loop loop_of(const struct tsr_cpu_weight *w)
     if (w->affine && w->layout == W_I2 && w->affine == AFFINE_NIBBLES && each(w, 16))
         return coded_i2;
     if (w->mapped == MAPPED_ELEMENTS && w->layout == W_I4 && each(w, 16) && w->mid < CPU_LOW_BYTE &&
-        w->low_byte < 32)
+        w->low_byte < 32 && is_near_power(w->unit))
         return elements_i4;
     if (w->affine == AFFINE_BYTES && each(w, 32) && (w->layout == W_I4 || w->layout == W_I5))
         return w->layout == W_I4 ? bytes_i4 : bytes_i5;

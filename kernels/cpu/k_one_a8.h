@@ -29,21 +29,77 @@ INLINE int one_fours(const enum one_form form, const enum tsr_cpu_layout l)
         return 4;
     if (form != ONE_CODES)
         return 1;
-    return l == W_I2 ? 16 : l == W_I3 ? 16 : l == W_I4 ? 8 : l == W_I5 ? 4 : 2;
+    return l == W_I3 ? 16 : l == W_I4 ? 8 : l == W_I5 ? 4 : 2;
 }
 
-/* Sums of a run for 16 rows. Codes of two bits are masked where they are, so that every second four counts four times:
- * `times4` has those. */
+/* Whether one half of a panel follows the other: one_twos(). */
+INLINE int one_halved(const enum one_form form, const enum tsr_cpu_layout l)
+{
+    return form == ONE_CODES && l == W_I2;
+}
+
+/* Sums of a run for 16 rows. */
 struct one_sum {
-    i16v words, times4, whole;
+    i16v words, whole;
 };
 
-INLINE void one_flush(const enum one_form form, const enum tsr_cpu_layout l, struct one_sum *s)
+INLINE void one_flush(struct one_sum *s)
 {
-    if (form == ONE_CODES && l == W_I2)
-        s->words = vw_add(s->words, vw_quarter(s->times4));
     s->whole = vw_sum(s->whole, s->words);
-    s->words = s->times4 = vi_zero();
+    s->words = vi_zero();
+}
+
+/* Sums in words of columns of two bits. Codes are masked where they are, so that every second four counts four times. */
+struct two_sum {
+    i16v once, times4;
+};
+
+/* 16 columns of one half. */
+INLINE void one_two(struct two_sum *s, const uint8_t *c, const int8_t *q, const uint8_t *ahead)
+{
+    const i16v codes = vi_opaque(vi_load(c)), high = vi_bits(codes, 4, 15);
+    v_prefetch(ahead);
+    s->once = vw_dot(s->once, vi_bits(codes, 0, 3), vi_four(q));
+    s->times4 = vw_dot(s->times4, vi_bits(codes, 0, 12), vi_four(q + 4));
+    s->once = vi_opaque(vw_dot(s->once, vi_bits(high, 0, 3), vi_four(q + 8)));
+    s->times4 = vi_opaque(vw_dot(s->times4, vi_bits(high, 0, 12), vi_four(q + 12)));
+}
+
+/* The sums of 16 columns times `steps`, which is 1, 2 or 4, of one half. Lines at `ahead` are prefetched, one a step. */
+INLINE i16v one_twos(const uint8_t *c, const int8_t *q, const int steps, const uint8_t *ahead)
+{
+    struct two_sum s = { vi_zero(), vi_zero() };
+    /* else gcc loads activations once for both halves, and keeps them in memory */
+    __asm__ volatile("" : "+r"(q));
+    one_two(&s, c, q, ahead);
+    if (steps > 1)
+        one_two(&s, c + 2 * cpu_unit(W_I2), q + 16, ahead + 64);
+    if (steps > 2) {
+        one_two(&s, c + 4 * cpu_unit(W_I2), q + 32, ahead + 128);
+        one_two(&s, c + 6 * cpu_unit(W_I2), q + 48, ahead + 192);
+    }
+    return vw_add(s.once, vw_quarter(s.times4));
+}
+
+INLINE void one_both_twos(const uint8_t *c, const int8_t *q, const int steps, struct one_sum s[2])
+{
+    const uint8_t *ahead = c + ONE_AHEAD;
+    s[0].whole = vw_sum(s[0].whole, one_twos(c, q, steps, ahead));
+    s[1].whole = vw_sum(s[1].whole, one_twos(c + cpu_unit(W_I2), q, steps, ahead + 64 * steps));
+}
+
+/* The sums of `columns` of a panel. */
+INLINE void one_run_twos(const uint8_t *c, const int8_t *q, uint64_t columns, struct one_sum s[2])
+{
+    const uint64_t step = 2 * cpu_unit(W_I2);
+    for (; columns >= 64; columns -= 64, c += 4 * step, q += 64)
+        one_both_twos(c, q, 4, s);
+    if (columns >= 32) {
+        one_both_twos(c, q, 2, s);
+        columns -= 32, c += 2 * step, q += 32;
+    }
+    if (columns)
+        one_both_twos(c, q, 1, s);
 }
 
 /* One step. A word holds all of its products or, of more fours than one_fours(), those since the last flush. */
@@ -53,14 +109,6 @@ INLINE void one_step(const enum one_form form, const enum tsr_cpu_layout l, cons
     const int        fours = (int)cpu_step(l) / 4, most = one_fours(form, l);
     struct code_step codes = code_load(l, c);
     codes.a = vi_opaque(codes.a);
-    if (form == ONE_CODES && l == W_I2) {
-        const i16v high = vi_bits(codes.a, 4, 15);
-        s->words = vw_dot(s->words, vi_bits(codes.a, 0, 3), vi_four(q));
-        s->times4 = vw_dot(s->times4, vi_bits(codes.a, 0, 12), vi_four(q + 4));
-        s->words = vi_opaque(vw_dot(s->words, vi_bits(high, 0, 3), vi_four(q + 8)));
-        s->times4 = vi_opaque(vw_dot(s->times4, vi_bits(high, 0, 12), vi_four(q + 12)));
-        return;
-    }
     UNROLL
     for (int j = 0; j < fours; j++) {
         const i16v x = vi_four(q + 4 * j);
@@ -72,7 +120,7 @@ INLINE void one_step(const enum one_form form, const enum tsr_cpu_layout l, cons
             continue;
         }
         if (j && j % most == 0)
-            one_flush(form, l, s);
+            one_flush(s);
         s->words = vw_dot(s->words, w, x);
     }
     /* now, not at the end of the run: the compiler would keep all products until then, in memory */
@@ -106,6 +154,10 @@ INLINE void one_run(const enum one_form form, const enum tsr_cpu_layout l, const
     const uint64_t step = cpu_step(l), unit = cpu_unit(l);
     const int      most = 4 * one_fours(form, l) / (int)step, steps = most > 1 ? most : 1;
     struct one_sum a = s[0], b = s[1];
+    if (one_halved(form, l)) {
+        one_run_twos(c, q, columns, s);
+        return;
+    }
 #define STEP                                                                                       \
     do {                                                                                           \
         one_prefetch(l, c + ONE_AHEAD);                                                            \
@@ -115,8 +167,8 @@ INLINE void one_run(const enum one_form form, const enum tsr_cpu_layout l, const
     } while (0)
 #define FLUSH                                                                                      \
     if (form != ONE_SIGNED) {                                                                      \
-        one_flush(form, l, &a);                                                                    \
-        one_flush(form, l, &b);                                                                    \
+        one_flush(&a);                                                                             \
+        one_flush(&b);                                                                             \
     }
     uint64_t k = 0;
     while (k + step * (uint64_t)steps <= columns) { /* a word's worth */
@@ -243,7 +295,7 @@ INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64
     one_prefetch_scales(w, kind, scales, p->panel, u->group);
     UNROLL
     for (int h = 0; h < 2; h++) {
-        s[h].words = s[h].times4 = s[h].whole = vi_zero();
+        s[h].words = s[h].whole = vi_zero();
         if (kind == RUN_PLAIN && scales == SCALES_ANY && w->zeros)
             s[h].whole = vi_mul16(vi_load_u8(w->zeros + at + 16 * h), vi_set1(sums));
         else if (kind != RUN_AFFINE && form != ONE_SIGNED)
@@ -256,8 +308,8 @@ INLINE void one_take(const struct tsr_cpu_linear *a, struct one_panel *p, uint64
         const struct one_factors *f = &p->factors[h];
         v16                       block = p->block[h];
         const struct affine       g = one_group(w, kind, scales, f, at + 16 * (uint64_t)h);
-        if (form != ONE_SIGNED)
-            one_flush(form, l, &s[h]);
+        if (form != ONE_SIGNED && !one_halved(form, l))
+            one_flush(&s[h]);
         if (kind == RUN_AFFINE) {
             block = v_fma(vi_cvt(s[h].whole), g.scale, block);
             block = v_fma(vi_cvt(vi_set1(sums)), g.minimum, block);

@@ -352,10 +352,10 @@ static void spans(void **state)
     }
 }
 
-/* Small numbers under elements of E4M3, all of them, over divisors of any size: one token has the bits of plain C. */
-static void divisors(void **state)
+/* Small numbers, times `unit`, under elements of E4M3, all of them, over divisors of any size: one token has the bits of
+ * plain C. Every fifth panel has elements with a sign and NaN, so pairs have none, one or two of those. */
+static void elements_over(float unit)
 {
-    (void)state;
     struct tsr_format f = { .struct_size = sizeof f,
                             .id = TSR_FORMAT_TABLE,
                             .bits = 4,
@@ -363,7 +363,9 @@ static void divisors(void **state)
                             .scale_bits = 8,
                             .element = TSR_MX_FP8_E4M3,
                             .table = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 } };
-    const uint64_t    cb = tsr_format_int_code_bytes(&f, COLS),
+    for (size_t i = 0; i < 16; i++)
+        f.table[i] = f.table[i] * unit;
+    const uint64_t cb = tsr_format_int_code_bytes(&f, COLS),
                    mb = tsr_format_table_meta_bytes(&f, COLS);
     uint8_t *codes = malloc(ROWS * cb), *meta = malloc(ROWS * mb);
     float    x[COLS], *want = NULL;
@@ -376,8 +378,10 @@ static void divisors(void **state)
         const int32_t exponent = r / 32 % 4 == 3 ? up_to(-126, 127) : up_to(-80, 80);
         const float   d = ldexpf((float)up_to(1 << 23, (1 << 24) - 1), exponent - 23);
         memcpy(meta + r * mb, &d, 4);
-        for (uint64_t g = 0; g < COLS / 16; g++) /* NaN in every eighth row */
-            meta[r * mb + 4 + g] = (uint8_t)(r % 8 ? rnd() % 127 + rnd() % 2 * 128 : rnd());
+        for (uint64_t g = 0; g < COLS / 16; g++) /* NaN in every eighth row of those */
+            meta[r * mb + 4 + g] = (uint8_t)(r / 32 % 5 ? rnd() % 127
+                                             : r % 8    ? rnd() % 127 + rnd() % 2 * 128
+                                                        : rnd());
     }
     const struct tsr_weight_desc w = desc_of(&f, codes, cb, meta, mb);
     for (int isa = 0; isa < ISAS; isa++) {
@@ -396,6 +400,14 @@ static void divisors(void **state)
     }
     free(want);
     free(codes), free(meta);
+}
+
+static void divisors(void **state)
+{
+    (void)state;
+    elements_over(1.0f);
+    elements_over(0.5f);
+    elements_over(0x1p-140f); /* too small for numbers: a unit of 0 */
 }
 
 int main(void)
