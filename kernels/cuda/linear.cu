@@ -80,6 +80,7 @@ TSR_KERNEL(k_gemm_digits, struct k_linear, 256)
     }
 TILE8_KERNEL(k_tile8_int, TILE_INTS, 4)
 TILE8_KERNEL(k_tile8_zero, TILE_ZEROS, 4)
+TILE8_KERNEL(k_tile8_cut, TILE_CUTS, 4)
 TILE8_KERNEL(k_tile8_table, TILE_TABLES, 3)
 TILE8_KERNEL(k_tile8_other, TILE_OTHERS, 3)
 TILE_KERNEL(k_tile16_int, TILE_INTS, 2, 3)

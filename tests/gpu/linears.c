@@ -363,7 +363,8 @@ static bool deep(struct pair *p)
 }
 
 /* Segments of whole blocks of activations, one to three of them, the last one shorter too, and runs of one, two and four
- * steps: k_tile_run.h. With zero points k_tile_zero.h: as codes are, up to what it takes, and others. */
+ * steps: k_tile_run.h. With zero points k_tile_zero.h: as codes are, up to what it takes, and others.  Then k_tile_cut.h: 0 to 3
+ * steps past the last block, groups that begin in each step of one, and short segments.  11008 and 13824 are of models. */
 static bool whole(struct pair *p)
 {
     static const struct tsr_format kind[] = { INT(4, 32, MID, F16),     INT(4, 64, MID, F16),
@@ -372,13 +373,16 @@ static bool whole(struct pair *p)
                                               INT(4, 128, STORED, F16), INT(4, 256, STORED, F16),
                                               INT(4, 0, STORED, F16) };
     static const uint32_t          ends[] = { 0, K_ZERO_MOST + 1, 256 };
-    static const uint32_t          cols[] = { 896, 1024, 1920, 2048, 3072 }, tokens[] = { 1, 3, 8 };
-    bool                           ok = true;
-    for (uint64_t i = 0; ok && i < 27; i++) {
+    static const uint32_t cols[] = { 896,  1024, 1920, 2048, 3072, 11008, 13824, 4224, 4480, 4736,
+                                     2592, 1312, 1280, 300,  1150, 40,    7,     2080, 1216 },
+                          tokens[] = { 1, 3, 8 };
+    bool ok = true;
+    for (uint64_t i = 0; ok && i < 9 * sizeof cols / sizeof *cols; i++) {
+        const uint64_t    j = i / 9;
         struct tsr_format f = kind[i % 9];
         f.struct_size = offsetof(struct tsr_format, act8);
-        zero_end = ends[(i + i / 9) % 3];
-        ok = linear(p, &f, TSR_ACT_A8, tokens[i / 9], 33 + 37 * (i % 2), cols[(i + i / 9) % 5]);
+        zero_end = ends[(i + j) % 3];
+        ok = linear(p, &f, TSR_ACT_A8, tokens[j % 3], 33 + 37 * (i % 2), cols[j]);
     }
     zero_end = 0;
     return ok;

@@ -140,7 +140,7 @@ static unsigned resident(const struct tsr_cuda_launch *l)
 }
 
 /* Bytes of weights that a block has asked for and not yet got, while it works: the ring less the stage that is used. */
-static double flight(const struct tsr_cuda_launch *l, int table, int bits)
+static double flight(const struct tsr_cuda_launch *l, int table, int bits, int zeros)
 {
     const uint32_t kind = table ? K_MX : K_INT, weights = TILE_WEIGHTS(bits);
     if (l->kernel == KERNEL_k_block_int) {
@@ -151,9 +151,9 @@ static double flight(const struct tsr_cuda_launch *l, int table, int bits)
                         : l->kernel == KERNEL_k_tile16_int || l->kernel == KERNEL_k_tile16_table
                             ? 2
                             : 4;
-    if (l->kernel == KERNEL_k_tile8_zero ||
-        (l->kernel == KERNEL_k_tile8_int &&
-         bits == 4)) /* k_tile_run.h, k_tile_zero.h: all shapes are whole blocks */
+    if (l->kernel == KERNEL_k_tile8_zero || l->kernel == KERNEL_k_tile8_cut ||
+        (l->kernel == KERNEL_k_tile8_int && bits == 4 &&
+         !zeros)) /* k_tile_run.h, k_tile_zero.h, k_tile_cut.h */
         return K_SEGMENTS * (double)RUN_WEIGHTS * (RUN_STAGES - 1);
     const uint32_t stages = TILE_ROOM(nt) / TILE_STAGE((int)kind, bits, K_SCALE_F16, nt);
     return K_SEGMENTS * (double)weights * (least(stages, 8) - 1);
@@ -169,7 +169,7 @@ static const struct {
                 { "int8", 0, 8, 128, 0 },
                 { "table4", 1, 4, 64, 0 } };
 static const uint64_t rows_of[] = { 1024, 4096, 8192, 14336, 28672 };
-static const uint64_t cols_of[] = { 4096, 14336 };
+static const uint64_t cols_of[] = { 4096, 11008, 14336 };
 static const uint64_t tokens_of[] = { 1, 8, 16, 32, 64, 512 };
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -238,7 +238,7 @@ static int measure(void *self, unsigned f, uint64_t rows, uint64_t cols, uint64_
               : r->blocks < round ? (double)last / (UNITS * each)
                                   : (double)last / round;
     const double there = r->blocks < round ? (double)r->blocks / UNITS : r->resident;
-    r->kib = there * flight(&seen, formats[f].table, formats[f].bits) / 1024;
+    r->kib = there * flight(&seen, formats[f].table, formats[f].bits, formats[f].zeros) / 1024;
     return 1;
 }
 

@@ -123,23 +123,25 @@ static int run(struct rig *r, struct tsr_op *op)
 
 /* ---- cases -------------------------------------------------------------------------------- */
 
-static int linear(struct rig *r, const struct tsr_format *f, uint32_t act, uint64_t tokens)
+static int linear_of(struct rig *r, const struct tsr_format *f, uint32_t act, uint64_t tokens,
+                     uint64_t cols)
 {
     const int      plain = strcmp(f->id, TSR_FORMAT_FLOAT) == 0;
-    const uint64_t code = plain ? COLS * 4 : COLS * f->bits / 8;
-    const uint64_t meta = plain ? 0 : COLS / f->group * (f->zero == TSR_ZERO_STORED ? 3 : 2);
-    uint8_t       *codes = calloc(ROWS, code), *metas = calloc(ROWS, meta + 1);
-    void          *w = NULL;
+    const uint64_t code = plain ? cols * 4 : cols * f->bits / 8;
+    const uint64_t meta =
+        plain ? 0 : (cols + f->group - 1) / f->group * (f->zero == TSR_ZERO_STORED ? 3 : 2);
+    uint8_t               *codes = calloc(ROWS, code), *metas = calloc(ROWS, meta + 1);
+    void                  *w = NULL;
     struct tsr_weight_desc d = { .struct_size = sizeof d,
                                  .name = "w",
                                  .format = f,
                                  .rows = ROWS,
-                                 .cols = COLS,
+                                 .cols = cols,
                                  .codes = codes,
                                  .meta = plain ? NULL : metas,
                                  .code_stride = code,
                                  .meta_stride = meta };
-    struct tsr_tensor      x = part(&r->x, tokens, COLS), out = part(&r->y, tokens, ROWS);
+    struct tsr_tensor      x = part(&r->x, tokens, cols), out = part(&r->y, tokens, ROWS);
     struct tsr_op          op = { .kind = TSR_OP_LINEAR, .out = &out, .in = { &x }, .act = act };
     int ok = codes && metas && tsr_cuda_weight_load(r->self, &d, &w, &err) == TSR_OK;
     op.weight = w;
@@ -149,6 +151,11 @@ static int linear(struct rig *r, const struct tsr_format *f, uint32_t act, uint6
     free(codes);
     free(metas);
     return ok;
+}
+
+static int linear(struct rig *r, const struct tsr_format *f, uint32_t act, uint64_t tokens)
+{
+    return linear_of(r, f, act, tokens, COLS);
 }
 
 #define FORMAT(...) ((struct tsr_format){ .struct_size = sizeof(struct tsr_format), __VA_ARGS__ })
@@ -168,7 +175,9 @@ static int linears(struct rig *r)
         for (unsigned j = 0; j < sizeof tokens / sizeof *tokens; j++)
             if (!linear(r, &formats[i], TSR_ACT_A8, tokens[j]))
                 return 0;
-    return linear(r, &zeros, TSR_ACT_A8, 1) && linear(r, &formats[0], TSR_ACT_A8, TOKENS) &&
+    /* the last segment is no whole block */
+    return linear_of(r, &formats[0], TSR_ACT_A8, 1, COLS - 32) &&
+           linear(r, &zeros, TSR_ACT_A8, 1) && linear(r, &formats[0], TSR_ACT_A8, TOKENS) &&
            linear(r, &formats[1], TSR_ACT_A8, TOKENS) && linear(r, &f32, TSR_ACT_F32, 1) &&
            linear(r, &f32, TSR_ACT_F32, 8) && linear(r, &f32, TSR_ACT_F32, 16) &&
            linear(r, &f32, TSR_ACT_F32, 32) && linear(r, &f32, TSR_ACT_F32, 64);

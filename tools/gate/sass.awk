@@ -9,13 +9,13 @@
 # 4 bits, which are 512 bytes a warp and step; "-": none. Then the same with the longest way, which has the end of a run
 # of columns too; then both of the hot loop of 8 bits, 1024 bytes a warp. Of several loops of a width the one with the
 # shortest step.  Then the longest way through a hot loop of four steps of 4 bits, 2048 bytes a warp, with the ends of its
-# one, two or four runs.  Last the longest way through one of eight steps, 4096 bytes a warp, of weights with zero points, with
-# the ends of the one or two runs of each four steps.
+# one, two or four runs.  Then the longest way through one of eight steps, 4096 bytes a warp, of weights with zero points, with
+# the ends of the one or two runs of each four steps.  After them that of four steps with the ends of three runs.
 #
 # The width of a loop of int8 products is that of its loads of fragments (tile_bytes() of k_tile_step.h): 4 bits load their
 # weights by one LDSM of four matrices and their activations by LDS; 8 bits load weights by two and activations by LDSM
-# too; other widths load all by LDS. Loops of four steps (k_tile_run.h) load scales by LDSM of turned matrices: one of two
-# matrices, two of two, or two of four. Those of eight steps (k_tile_zero.h) have eight LDSM of four matrices, and load scales by
+# too; other widths load all by LDS. Loops of four steps (k_tile_run.h, k_tile_cut.h) load scales by LDSM of turned matrices: one of
+# two matrices a run; two of four are four runs. Those of eight steps (k_tile_zero.h) have eight LDSM of four matrices, and load scales by
 # LDS of 8 bytes, one a run. Copies do not tell: those of scales and activations have a predicate or none as the compiler likes.
 
 function number(hex,   i, n) {
@@ -85,7 +85,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             if (has) { first[loops] = target[i]; last[loops] = i; loops++ }
         }
     hot = tensor = wide = loc = div = bytes = 0
-    step = whole = step8 = whole8 = run[1] = run[2] = run[4] = zero[1] = zero[2] = "-"
+    step = whole = step8 = whole8 = run[1] = run[2] = run[3] = run[4] = zero[1] = zero[2] = "-"
     for (k = 0; k < loops; k++) {
         inner = 1
         for (j = 0; j < loops; j++)
@@ -124,7 +124,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             if (t > 0 && (step8 == "-" || t < step8)) { step8 = t; whole8 = way(first[k], last[k], 1) }
         }
     }
-    print arch "\t" kernel "\t" hot "\t" tensor "\t" wide "\t" loc "\t" div "\t" bytes "\t" step "\t" whole "\t" step8 "\t" whole8 "\t" run[1] "\t" run[2] "\t" run[4] "\t" zero[1] "\t" zero[2]
+    print arch "\t" kernel "\t" hot "\t" tensor "\t" wide "\t" loc "\t" div "\t" bytes "\t" step "\t" whole "\t" step8 "\t" whole8 "\t" run[1] "\t" run[2] "\t" run[4] "\t" zero[1] "\t" zero[2] "\t" run[3]
 }
 
 function begin() {
