@@ -395,6 +395,6 @@ tsr_status tsr_comm_device_run(struct tsr_comm_group *g, uint32_t phase, uint32_
     bool there = false;
     TSR_TRY(prepare(&s, phase, backend, self, done, err));
     if (*done)
-        TSR_TRY(tsr_comm_window_sum(g, s.c, backend, self, x, &there, err));
+        TSR_TRY(tsr_comm_window_sum(g, s.c, site, backend, self, x, &there, err));
     return *done && !there ? run(&s, err) : TSR_OK;
 }

@@ -148,7 +148,7 @@ tsr_status tsr_comm_group_sum(struct tsr_comm_group *g, uint32_t phase, uint32_t
 {
     TSR_TRY(may_sum(g, phase, err));
     g->counters.sums++;
-    tsr_status st = tsr_comm_window_decline(g, &g->coder[phase], rows, cols, err);
+    tsr_status st = tsr_comm_window_decline(g, &g->coder[phase], site, rows, cols, err);
     if (st == TSR_OK)
         st = tsr_comm_group_run(g, &g->coder[phase], site, x, rows, cols, err);
     return ended(g, st, phase, site, err);

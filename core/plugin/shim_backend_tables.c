@@ -333,19 +333,28 @@ static const struct tsr_backend_launch_v1 launch = { .load = launch_load,
 
 /* ---- tessera.backend.window/1 --------------------------------------------------------------------------- */
 
-static uint64_t window_room(const void *self, const struct tsr_window *w,
-                            const struct tsr_codec_wire *wire, const uint64_t *border)
+static tsr_status window_load(void *self, const struct tsr_window *w,
+                              const struct tsr_window_codes *c, void **sums, struct tsr_err *err)
+{
+    TSR_CALL(tsr_plugin_shim_device, WINDOW, load, w, c, sums, err);
+}
+
+static void window_free(void *self, void *sums)
+{
+    TSR_CALL_VOID(tsr_plugin_shim_device, WINDOW, free, (shim->base.self, sums));
+}
+
+static uint64_t window_room(const void *self, const struct tsr_window *w, const void *sums)
 {
     uint64_t rows;
-    TSR_CALL_VALUE(tsr_plugin_shim_device, WINDOW, rows, room, (shim->base.self, w, wire, border));
+    TSR_CALL_VALUE(tsr_plugin_shim_device, WINDOW, rows, room, (shim->base.self, w, sums));
     return rows;
 }
 
 static tsr_status window_sum(void *self, const struct tsr_window *w, uint64_t turn,
-                             const struct tsr_codec_wire *wire, const uint64_t *border,
-                             const struct tsr_tensor *x, struct tsr_err *err)
+                             const void *sums, const struct tsr_tensor *x, struct tsr_err *err)
 {
-    TSR_CALL(tsr_plugin_shim_device, WINDOW, sum, w, turn, wire, border, x, err);
+    TSR_CALL(tsr_plugin_shim_device, WINDOW, sum, w, turn, sums, x, err);
 }
 
 static void window_forget(void *self)
@@ -353,7 +362,9 @@ static void window_forget(void *self)
     TSR_CALL_VOID(tsr_plugin_shim_device, WINDOW, forget, (shim->base.self));
 }
 
-static const struct tsr_backend_window_v1 window = { .room = window_room,
+static const struct tsr_backend_window_v1 window = { .load = window_load,
+                                                     .free = window_free,
+                                                     .room = window_room,
                                                      .sum = window_sum,
                                                      .forget = window_forget };
 

@@ -263,6 +263,12 @@ uint32_t tsr_cuda_mx_bits(const struct tsr_codec_wire *w, struct k_mx *k);
 const struct tsr_backend_candidates_v1 *tsr_cuda_candidates(void);
 void                                    tsr_cuda_candidates_free(struct tsr_cuda *c);
 const struct tsr_backend_window_v1     *tsr_cuda_window(void); /* window.c */
+/* window_lists.c.  Sets lanes, words and scaled.most and outliers of a, whose rank and ranks are there; 0: not such wires. */
+int tsr_cuda_scaled_outline(const struct tsr_window_codes *c, struct k_window *a);
+/* Then, with runs and slices: the 32-bit words of the lists; the lists, for the device at `address`, and where they are. */
+uint64_t tsr_cuda_scaled_words(const struct k_window *a);
+void     tsr_cuda_scaled_lists(const struct tsr_window_codes *c, uint64_t address, uint32_t *list,
+                               struct k_window *a);
 /* After a wait whose status is st: st, or what has become of a sum over ranks. */
 tsr_status tsr_cuda_waited(const struct tsr_cuda *c, tsr_status st, struct tsr_err *err);
 struct tsr_backend_launch_v1 tsr_cuda_own(const struct tsr_cuda_api *api); /* own.c */

@@ -11,6 +11,7 @@
  * eight and no byte has two writers.
  */
 #include "k_mx.h"
+#include "k_scaled.h"
 
 #define DT_F32  1u
 #define DT_F16  2u
@@ -232,18 +233,6 @@ TSR_KERNEL(k_mx_decode, struct k_wire, 256)
 
 /* ---- int4_bf16 ----------------------------------------------------------------------------- */
 
-#define MAGIC 12582912.0f /* 1.5 * 2^23: adding it leaves rint() in the low bits */
-
-/* rint(x * inv) within -most..most, biased to 1..2 * most + 1; 0: x is not a number. */
-DEV uint32_t scaled_code(float x, float inv, int32_t most)
-{
-    float y = x * inv, low = (float)-most, high = (float)most;
-    y = (y < low ? low : y > high ? high : y) + MAGIC;
-    if (!k_finite(x))
-        return 0;
-    return (uint32_t)((int32_t)__float_as_uint(y) - 0x4b400000 + most + 1);
-}
-
 /* A thread for eight codes of a row, then one for each feature in BF16. */
 TSR_KERNEL(k_scaled_encode, struct k_wire, 256)
 {
@@ -290,8 +279,7 @@ TSR_KERNEL(k_scaled_decode, struct k_wire, 256)
         v = spread(v, a.bits);
         for (uint32_t k = 0; k < m; k++) {
             uint32_t code = (uint32_t)(v >> 8 * k) & 0xffu;
-            float    q = code ? (float)((int32_t)code - most - 1) : k_nan();
-            give(&x[place[8 * g + k]], q * scale[8 * g + k], a.add);
+            give(&x[place[8 * g + k]], scaled_value(code, most, scale[8 * g + k]), a.add);
         }
     }
 }

@@ -27,11 +27,23 @@
 #define K_WINDOW_ENDED 1u
 #define K_WINDOW_LATE  2u
 
-/* x [rows, cols], F32, becomes the sum over ranks of what their numbers are in `dtype`, or coded as `mx` if `lanes` is
- * not 0; then rows [0, biased) get bias [cols] too.
+/* `int4_bf16`, by column: of the numbers, and of their sums in two steps.  A row is whole runs, zeros after its columns. */
+struct k_window_scaled {
+    int32_t  most;     /* codes are in -most..most; 0: another codec */
+    uint32_t outliers; /* BF16s of a row in a half */
+    uint64_t marks,
+        sums; /* U32 [runs]: the first outlier of the run << 8, a bit for each column that is one */
+    uint64_t inv, inv_sum; /* F32 [8 * runs] of this rank; inv_sum: of its slice */
+    uint64_t scale;        /* F32 [ranks][8 * runs] */
+    uint64_t scale_sum;    /* F32 [8 * runs], each slice of the rank that adds it */
+};
+
+/* x [rows, cols], F32, becomes the sum over ranks of what their numbers are in `dtype`, or coded as `int4_bf16` if
+ * scaled.most is not 0, else as `mx` if `lanes` is not 0; then rows [0, biased) get bias [cols] too.
  *
- * A run is columns of a row that a thread takes: four or one, or eight of `mx`.  There a row has whole blocks, so that the
- * last of its runs may have no column.  A half has the codes of all runs, then the blocks' factors, F32. */
+ * A run is columns of a row that a thread takes: four or one, or eight of `mx` and `int4_bf16`.  With `mx` a row has whole
+ * blocks, so that the last of its runs may have no column.  A half has the codes of all runs, then the blocks' factors, F32,
+ * or the outliers, BF16. */
 struct k_window {
     uint64_t window[K_WINDOW_RANKS]; /* of each rank, as this device sees it */
     uint64_t half;                   /* bytes from a window's start to the half in use */
@@ -42,11 +54,13 @@ struct k_window {
     uint32_t runs, parts, part;        /* of a row; cells of a row; runs of a cell */
     uint32_t resident; /* blocks of k_window_step that are resident at once, at most */
     uint32_t biased;
-    /* MX: runs of a block, 1 to 32; 32-bit words of a run's codes. */
+    /* Eight columns: runs of a block, 1 to 32, with `int4_bf16` 1; 32-bit words of a run's codes. */
     uint32_t lanes, log2_lanes, words;
+    uint64_t codes; /* bytes of a half before factors or outliers */
     /* Two steps: rank r of `slices` adds runs [border[r], border[r + 1]) and codes the sum for all; 0: each adds all. */
-    uint32_t    slices, border[K_WINDOW_RANKS + 1];
-    struct k_mx mx;
+    uint32_t               slices, border[K_WINDOW_RANKS + 1];
+    struct k_mx            mx;
+    struct k_window_scaled scaled;
 };
 
 /* The sum, then k_norm_step of its rows: a block for a row. */
@@ -58,7 +72,7 @@ struct k_summed_step {
 /* Columns of a run. */
 #define K_WINDOW_COLUMNS(a) ((a)->lanes ? 8u : (a)->cols % 4 ? 1u : 4u)
 
-/* Sets runs, parts and part of rows, cols, lanes, slices and border; the grid of k_window_sum.  A cell has whole blocks of
+/* Sets runs, codes, parts and part of rows, cols, words, lanes, slices and border; the grid of k_window_sum.  A cell has whole blocks of
  * `mx` and columns of one slice; one of a short slice may have none. */
 static inline void k_window_cells(struct k_window *a, uint32_t grid[2])
 {
@@ -76,16 +90,19 @@ static inline void k_window_cells(struct k_window *a, uint32_t grid[2])
     parts = 1 + (units * unit - 1) / K_WINDOW_RUNS;
     parts = most > 0 && most < parts ? most : parts; /* for clang-tidy, most may be 0 */
     part = (units - 1) / parts + 1;
+    a->codes = a->rows * a->runs * 4 * a->words;
     a->part = part * unit;
     a->parts = ((units - 1) / part + 1) * slices; /* without slices none is empty */
     grid[0] = a->parts;
     grid[1] = rows;
 }
 
-/* Bytes of a half that rows of a sum with codes of `mx` take. */
-static inline uint64_t k_window_mx_bytes(const struct k_window *a, uint64_t rows)
+/* Bytes of a half that rows of a sum with such codes take. */
+static inline uint64_t k_window_coded_bytes(const struct k_window *a, uint64_t rows)
 {
-    return rows * a->runs * 4 * a->words + rows * (a->runs >> a->log2_lanes) * 4;
+    const uint64_t codes = rows * a->runs * 4 * a->words;
+    return codes + rows * (a->scaled.most ? (uint64_t)2 * a->scaled.outliers
+                                          : (uint64_t)(a->runs >> a->log2_lanes) * 4);
 }
 
 #ifdef __CUDACC__
@@ -111,6 +128,13 @@ static __device__ __forceinline__ uint64_t clock_ns(void)
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
     return t;
 }
+/* v, of which the compiler does not know that it is what it was: it computes what follows from it again and keeps no register
+ * for it in between. */
+static __device__ __forceinline__ uint32_t anew(uint32_t v)
+{
+    asm volatile("" : "+r"(v));
+    return v;
+}
 #define FLAG_LOOKS 256u            /* between two looks at the clock and at the state */
 #define sum_seen() __syncthreads() /* by the block's threads: what each of them has added */
 
@@ -120,6 +144,7 @@ static __device__ __forceinline__ uint64_t clock_ns(void)
 #define flag_look(p)     simt_flag_look(p)
 #define flag_seen()      __threadfence_system()
 #define clock_ns()       simt_clock()
+#define anew(v)          (v)
 #define FLAG_LOOKS       4u
 #define sum_seen()       __syncthreads()
 

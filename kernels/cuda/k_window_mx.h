@@ -9,17 +9,10 @@
 #include "k_mx.h"
 #include "k_window_run.h"
 
-/* Columns of a run; the last ones of a row may have none. */
-DEV uint32_t mx_columns(const struct k_window *a, uint32_t col)
-{
-    const uint32_t first = 8 * col, cols = (uint32_t)a->cols;
-    return first >= cols ? 0 : cols - first < 8 ? cols - first : 8;
-}
-
 /* The factors of a half. */
 DEV uint64_t mx_factors(const struct k_window *a)
 {
-    return a->half + (uint64_t)a->rows * a->runs * 4 * a->words;
+    return a->half + a->codes;
 }
 
 /* The bits of the largest magnitude of a block, in all its lanes; NaN and infinities are the largest. */
@@ -44,7 +37,6 @@ DEV void mx_code_run(const struct k_window *a, const struct walk *w, const float
     const uint32_t at = w->row * a->runs + w->col, none = 2 * (uint32_t)a->mx.lim + 1;
     const uint32_t scale = mx_scale(&a->mx, mx_top(a, v));
     const float    up = mx_pow2(a->mx.lim - (int32_t)scale);
-    uint32_t      *codes = AT(uint32_t, a->window[a->rank] + a->half);
     uint64_t       q = 0;
     UNROLL_LOOP
     for (uint32_t k = 0; k < 8; k++)
@@ -52,13 +44,7 @@ DEV void mx_code_run(const struct k_window *a, const struct walk *w, const float
             q |= (uint64_t)mx_code(&a->mx, v[k] * up) << 4 * a->words * k;
     if (!is_there)
         return;
-    if (a->words == 2) {
-        uint2 both;
-        both.x = (uint32_t)q, both.y = (uint32_t)(q >> 32);
-        ((uint2 *)(void *)codes)[at] = both;
-    } else {
-        codes[at] = (uint32_t)q;
-    }
+    eight_codes_put(a, at, q);
     float *factors = AT(float, a->window[a->rank] + mx_factors(a));
     if ((w->col & (a->lanes - 1)) == 0)
         factors[at >> a->log2_lanes] = mx_factor(&a->mx, scale);
@@ -69,19 +55,11 @@ DEV void mx_put(const struct k_window *a, const struct share *s)
 {
     const uint32_t rows = (uint32_t)a->rows;
     for (struct walk w = walk_of(s); __any_sync(ALL_LANES, w.row < rows); walk_on(&w, s)) {
-        const uint32_t n = w.row < rows ? mx_columns(a, w.col) : 0;
-        const float   *x = place_of(a, &w, 8);
-        float          v[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
-        x_get(x, a->wide && n >= 4, n, v);
-        x_get(x + 4, a->wide && n == 8, n > 4 ? n - 4 : 0, v + 4);
+        const uint32_t n = w.row < rows ? eight_columns(a, w.col) : 0;
+        float          v[8];
+        eight_get(a, place_of(a, &w, 8), n, v);
         mx_code_run(a, &w, v, w.row < rows && !is_own(a, w.col));
     }
-}
-
-/* Columns 4 h and on of a run: code i of its four. */
-DEV uint32_t mx_code_at(const struct k_window *a, const uint2 *q, uint32_t h, uint32_t i)
-{
-    return a->words == 2 ? (h ? q->y : q->x) >> 8 * i & 0xffu : q->x >> (16 * h + 4 * i) & 0xfu;
 }
 
 /* What ranks from `first` on, four at most, add to v: the left half of the tree, or its right one.  Four at once, since
@@ -91,19 +69,15 @@ DEV void mx_add_four(const struct k_window *a, uint32_t first, uint32_t at, cons
                      uint32_t n, float v[8])
 {
     const uint32_t ranks = a->ranks - first < 4 ? a->ranks - first : 4;
-    const uint64_t codes = a->half, factors = mx_factors(a);
+    const uint64_t factors = mx_factors(a);
     uint2          q[4];
     float          factor[4];
     UNROLL_LOOP
     for (uint32_t k = 0; k < 4; k++) {
         if (k >= ranks)
             continue;
-        const uint64_t window = a->window[first + k];
-        factor[k] = AT(const float, window + factors)[at >> a->log2_lanes];
-        if (a->words == 2)
-            q[k] = AT(const uint2, window + codes)[at];
-        else
-            q[k].x = q[k].y = AT(const uint32_t, window + codes)[at];
+        factor[k] = AT(const float, a->window[first + k] + factors)[at >> a->log2_lanes];
+        q[k] = eight_codes(a, first + k, at);
     }
     UNROLL_LOOP
     for (uint32_t h = 0; h < 2; h++) {
@@ -114,7 +88,7 @@ DEV void mx_add_four(const struct k_window *a, uint32_t first, uint32_t at, cons
             UNROLL_LOOP
             for (uint32_t i = 0; i < 4; i++)
                 if (k < ranks)
-                    u[k][i] = mx_value(&a->mx, mx_code_at(a, &q[k], h, i)) * factor[k];
+                    u[k][i] = mx_value(&a->mx, eight_code_at(a, &q[k], h, i)) * factor[k];
             if (own && first + k == a->rank)
                 x_get(own + 4 * h, a->wide && m >= 4, m, u[k]);
             tree_on(u, k, ranks, 4);
@@ -129,16 +103,12 @@ DEV void mx_add_four(const struct k_window *a, uint32_t first, uint32_t at, cons
 DEV void mx_take(const struct k_window *a, const struct walk *w, float v[8])
 {
     const uint32_t at = w->row * a->runs + w->col;
-    const uint64_t window = a->window[owner_of(a, w->col)];
-    const float    factor = AT(const float, window + mx_factors(a))[at >> a->log2_lanes];
-    uint2          q;
-    if (a->words == 2)
-        q = AT(const uint2, window + a->half)[at];
-    else
-        q.x = q.y = AT(const uint32_t, window + a->half)[at];
+    const uint32_t owner = owner_of(a, w->col);
+    const float    factor = AT(const float, a->window[owner] + mx_factors(a))[at >> a->log2_lanes];
+    const uint2    q = eight_codes(a, owner, at);
     UNROLL_LOOP
     for (uint32_t k = 0; k < 8; k++)
-        v[k] = mx_value(&a->mx, mx_code_at(a, &q, k / 4, k % 4)) * factor;
+        v[k] = mx_value(&a->mx, eight_code_at(a, &q, k / 4, k % 4)) * factor;
 }
 
 DEV void mx_sum(const struct k_window *a, const struct walk *w, const float *own, uint32_t n,
@@ -156,7 +126,7 @@ DEV void mx_reduce(const struct k_window *a, const struct share *share)
     const struct share s = own_of(a, share);
     const uint32_t     rows = (uint32_t)a->rows;
     for (struct walk w = walk_of(&s); __any_sync(ALL_LANES, w.row < rows); walk_on(&w, &s)) {
-        const uint32_t n = w.row < rows ? mx_columns(a, w.col) : 0;
+        const uint32_t n = w.row < rows ? eight_columns(a, w.col) : 0;
         float          v[8] = { 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f };
         if (n)
             mx_sum(a, &w, place_of(a, &w, 8), n, v);
@@ -172,8 +142,8 @@ DEV void mx_add(const struct k_window *a, const struct share *s)
 {
     const uint32_t rows = (uint32_t)a->rows;
     for (struct walk w = walk_of(s); w.row < rows; walk_on(&w, s)) {
-        const uint32_t n = mx_columns(a, w.col);
-        float         *x = place_of(a, &w, 8), v[8];
+        const uint32_t n = eight_columns(a, w.col);
+        float          v[8];
         if (n == 0)
             continue;
         if (a->slices)
@@ -182,11 +152,8 @@ DEV void mx_add(const struct k_window *a, const struct share *s)
             mx_sum(a, &w, 0, 0, v);
         UNROLL_LOOP
         for (uint32_t h = 0; h < 8; h += 4)
-            if (h < n) {
-                const uint32_t m = n - h < 4 ? n - h : 4;
-                bias_on(a, &w, 8 * w.col + h, m, v + h);
-                x_put(x + h, a->wide, m, v + h);
-            }
+            if (h < n)
+                four_put(a, &w, 8 * w.col + h, n - h, v + h);
     }
 }
 

@@ -124,4 +124,62 @@ DEV void bias_on(const struct k_window *a, const struct walk *w, uint32_t col, u
             v[i] += bias[i];
 }
 
+/* ---- runs of eight columns ---------------------------------------------------------------- */
+
+/* Columns of a run; the last ones of a row may have none. */
+DEV uint32_t eight_columns(const struct k_window *a, uint32_t col)
+{
+    const uint32_t first = 8 * col, cols = (uint32_t)a->cols;
+    return first >= cols ? 0 : cols - first < 8 ? cols - first : 8;
+}
+
+/* Those at x, zeros after its n columns. */
+DEV void eight_get(const struct k_window *a, const float *x, uint32_t n, float v[8])
+{
+    UNROLL_LOOP
+    for (uint32_t k = 0; k < 8; k++)
+        v[k] = 0.0f;
+    x_get(x, a->wide && n >= 4, n, v);
+    x_get(x + 4, a->wide && n == 8, n > 4 ? n - 4 : 0, v + 4);
+}
+
+/* The sum v of n columns from `col` on, four at most, with its bias, to x. */
+DEV void four_put(const struct k_window *a, const struct walk *w, uint32_t col, uint32_t n,
+                  float *v)
+{
+    const uint32_t m = n < 4 ? n : 4;
+    bias_on(a, w, col, m, v);
+    x_put(place_of(a, w, 8) + col % 8, a->wide, m, v);
+}
+
+/* A run's codes in a window; one word is there twice. */
+DEV uint2 eight_codes(const struct k_window *a, uint32_t rank, uint32_t at)
+{
+    const uint64_t codes = a->window[rank] + a->half;
+    uint2          q;
+    if (a->words == 2)
+        q = AT(const uint2, codes)[at];
+    else
+        q.x = q.y = AT(const uint32_t, codes)[at];
+    return q;
+}
+
+DEV void eight_codes_put(const struct k_window *a, uint32_t at, uint64_t q)
+{
+    uint32_t *codes = AT(uint32_t, a->window[a->rank] + a->half);
+    if (a->words == 2) {
+        uint2 both;
+        both.x = (uint32_t)q, both.y = (uint32_t)(q >> 32);
+        ((uint2 *)(void *)codes)[at] = both;
+    } else {
+        codes[at] = (uint32_t)q;
+    }
+}
+
+/* Columns 4 h and on of a run: code i of its four. */
+DEV uint32_t eight_code_at(const struct k_window *a, const uint2 *q, uint32_t h, uint32_t i)
+{
+    return a->words == 2 ? (h ? q->y : q->x) >> 8 * i & 0xffu : q->x >> (16 * h + 4 * i) & 0xfu;
+}
+
 #endif

@@ -2,12 +2,13 @@
  * theirs and adds all of them itself.  Nothing of it waits for the host, so the launch is part of a token's graph.
  * k_window_step does ADD, NORM and the quantization of the sum's rows too.
  *
- * Reference: core/comm/coder_sum.c (tsr_comm_tree) with codec `plain` or `mx`; held to its bytes by tests/gpu/test_window.c.
+ * Reference: core/comm/coder_sum.c (tsr_comm_tree) with codec `plain`, `mx` or `int4_bf16`; held to its bytes by tests/gpu/test_window.c.
  * Bytes moved by a number, with n ranks: 4 read and 4 written here, the bytes of the type, or of a code and its part of a
- * factor, written here and read of each rank, n - 1 times over the link.
+ * factor or outlier, written here and read of each rank, n - 1 times over the link.
  */
 #include "k_norm_step.h"
 #include "k_window_mx.h"
+#include "k_window_scaled.h"
 
 #define DT_F32  1u
 #define DT_F16  2u
@@ -139,9 +140,9 @@ DEV void plain_add(const struct k_window *a, const struct share *s)
  * and cell.  A cell's two flags of a sum in two steps lie in different windows. */
 DEV void meet(const struct k_window *a, const struct share *s, uint32_t step)
 {
-    const uint32_t r = threadIdx.x % K_WINDOW_RANKS;
-    const uint32_t cell = s->cell + threadIdx.x / K_WINDOW_RANKS;
-    const int      is_looking = threadIdx.x < s->cells * K_WINDOW_RANKS;
+    const uint32_t thread = anew(threadIdx.x), r = thread % K_WINDOW_RANKS;
+    const uint32_t cell = s->cell + thread / K_WINDOW_RANKS;
+    const int      is_looking = thread < s->cells * K_WINDOW_RANKS;
     uint32_t      *own = AT(uint32_t, a->window[a->rank]), *epochs = own + K_WINDOW_FLAGS;
     const uint32_t epoch = is_looking ? epochs[cell] + 1 : 0;
     const uint32_t owner = step ? cell % a->parts * a->slices / a->parts : a->rank;
@@ -160,19 +161,25 @@ DEV void meet(const struct k_window *a, const struct share *s, uint32_t step)
 
 DEV void window_sum(const struct k_window *a, const struct share *s)
 {
-    if (a->lanes)
+    if (a->scaled.most)
+        scaled_put(a, s, 0);
+    else if (a->lanes)
         mx_put(a, s);
     else
         plain_put(a, s);
     if (a->slices) {
         meet(a, s, TO_OWNER);
-        if (a->lanes)
+        if (a->scaled.most)
+            scaled_reduce(a, s);
+        else if (a->lanes)
             mx_reduce(a, s);
         else
             plain_reduce(a, s);
     }
     meet(a, s, a->slices ? TO_OTHERS : FROM_ALL);
-    if (a->lanes)
+    if (a->scaled.most)
+        scaled_add(a, s);
+    else if (a->lanes)
         mx_add(a, s);
     else
         plain_add(a, s);

@@ -71,7 +71,7 @@ while read -r kind codec algorithm; do
         # and told what it did at its end
         want=0
         case $codec:$devices in
-            plain:2 | mx*:2) want=$([ "$kind" = threads ] && echo 48 || echo 24) ;;
+            plain:2 | mx*:2 | int4_bf16:2) want=$([ "$kind" = threads ] && echo 48 || echo 24) ;;
         esac
         sums=$(grep -l '^k_' "$WORK"/counts.* | while read -r file; do
             awk '$1 ~ /^k_window_/ {n += $2} END {print n + 0}' "$file"

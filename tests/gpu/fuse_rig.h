@@ -118,8 +118,16 @@ static void sum_as(struct rig *r, struct tsr_tensor x, struct tsr_codec_wire wir
 {
     wire.struct_size = sizeof wire;
     wire.cols = x.cols;
-    if (tsr_cuda_window()->sum(r->self, &r->window, r->sums++, &wire, NULL, &x, &r->err) != TSR_OK)
+    wire.same = 1;
+    const struct tsr_window_codes       codes = { .struct_size = sizeof codes,
+                                                  .cols = x.cols,
+                                                  .first = &wire };
+    const struct tsr_backend_window_v1 *t = tsr_cuda_window();
+    void                               *sums;
+    if (t->load(r->self, &r->window, &codes, &sums, &r->err) != TSR_OK ||
+        t->sum(r->self, &r->window, r->sums++, sums, &x, &r->err) != TSR_OK)
         fail_msg("%s", r->text);
+    t->free(r->self, sums); /* nothing of it is on the device */
 }
 
 static void sum_ranks(struct rig *r, struct tsr_tensor x)

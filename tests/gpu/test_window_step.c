@@ -234,6 +234,9 @@ static const struct {
     { { 3, TWO + TSR_BF16, 3, 1288, false, LONG },
       { .adds = true, .quantizes = true, .biases = true } },
     { { 4, TWO + MX(1), 2, 612, false, LONG }, { .adds = true, .layer = true } },
+    { { 2, SCALED(4), 1, 2056, false, LONG }, { .adds = true, .quantizes = true } },
+    { { 3, SCALED(6), 2, 330, false, LONG }, { .adds = true, .quantizes = true, .biases = true } },
+    { { 3, TWO + SCALED(4), 2, 612, false, LONG }, { .adds = true, .quantizes = true } },
 };
 
 #define MIXED 2u /* every second one runs again where some ranks have single launches */
@@ -281,7 +284,11 @@ static uint32_t found(const struct simt_kernel *sum, const struct simt_kernel *s
 static const struct {
     const char *name;
     uint32_t    dtype;
-} codes[] = { { "F32", TSR_F32 }, { "mx", MX(0) }, { "mx in two steps", TWO + MX(0) } };
+} codes[] = { { "F32", TSR_F32 },
+              { "mx", MX(0) },
+              { "mx in two steps", TWO + MX(0) },
+              { "int4_bf16", SCALED(4) },
+              { "int4_bf16 in two steps", TWO + SCALED(4) } };
 
 static void test_faults(void **state)
 {

@@ -16,6 +16,7 @@
 #include "comm/group.h"
 #include "late.h"
 #include "plugin_open.h"
+#include "states.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -49,6 +50,8 @@ struct ranks {
     bool                    mixed;
     struct tsr_comm_world   world;
     struct tsr_comm_coder   coder;
+    struct tsr_comm_state   states[2 * MAX_RANKS]; /* of a codec with calibration */
+    uint64_t                n_states;
     struct member           m[MAX_RANKS];
 };
 
@@ -59,11 +62,38 @@ static float number(uint64_t i, uint32_t rank, uint32_t round)
     return (float)(int32_t)u[0] / (float)(1u << (u[1] & 31));
 }
 
+static struct tsr_comm_way way_of(const struct ranks *all)
+{
+    return (struct tsr_comm_way){ .codec = all->codec,
+                                  .algorithm = all->algorithm,
+                                  .states = all->n_states ? all->states : NULL,
+                                  .n_states = all->n_states };
+}
+
+/* Ranges of each sum's numbers in the first round; other rounds have numbers beyond them. */
+static void calibrate(struct ranks *all)
+{
+    static float      x[MAX_RANKS][ROWS * COLS];
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    const float      *partial[MAX_RANKS];
+    if (!all->coder.iface->observe)
+        return;
+    for (uint32_t k = 0; k < SUMS; k++) {
+        for (uint32_t r = 0; r < all->n; r++) {
+            for (uint64_t i = 0; i < ROWS * COLS; i++)
+                x[r][i] = number(k * ROWS * COLS + i, r, 0);
+            partial[r] = x[r];
+        }
+        assert_int_equal(tsr_comm_sum_observe(&all->coder, k, partial, ROWS, COLS, &e.err), TSR_OK);
+    }
+    all->n_states = states_take(&all->coder, all->states);
+}
+
 static void open_member(struct ranks *all, uint32_t r, uint64_t deadline_us)
 {
     struct member          *m = &all->m[r];
     char                    transport[24];
-    struct tsr_comm_way     way = { .codec = all->codec, .algorithm = all->algorithm };
+    struct tsr_comm_way     way = way_of(all);
     struct tsr_comm_options o = { .deadline_us = deadline_us, .way = { way, way } };
     *m = (struct member){ .rank = r,
                           .on_host = all->mixed && r + 1 == all->n,
@@ -99,6 +129,7 @@ static void open_ranks(struct ranks *all, const char *codec, enum tsr_comm_algor
     struct tsr_comm_way way = { .codec = codec, .algorithm = a };
     *all = (struct ranks){ .codec = codec, .algorithm = a, .n = n, .mixed = mixed };
     assert_int_equal(tsr_comm_coder_open(&all->coder, registry, &way, n, &e.err), TSR_OK);
+    calibrate(all);
     assert_int_equal(tsr_comm_world_create(&all->world, registry, "nccl", n, &e.err), TSR_OK);
     for (uint32_t r = 0; r < n; r++)
         open_member(all, r, deadline_us);
@@ -116,6 +147,7 @@ static void close_ranks(struct ranks *all)
     }
     tsr_comm_world_close(&all->world);
     tsr_comm_coder_close(&all->coder);
+    states_free(all->states, all->n_states);
 }
 
 /* ---- rounds ------------------------------------------------------------------------- */
@@ -262,6 +294,18 @@ static void test_two_steps(void **state)
     assert_int_equal(sums("mx:element=int8,block=64,scale_bits=6", TSR_COMM_TWO_STEP, 3, false), 0);
 }
 
+/* Lists that differ by rank, by sum and by slice; codes of one word and of two. */
+static void test_int4(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= MAX_RANKS; n++) {
+        assert_int_equal(sums("int4_bf16", TSR_COMM_ALL_GATHER, n, false), 0);
+        assert_int_equal(sums("int4_bf16", TSR_COMM_TWO_STEP, n, false), 0);
+    }
+    assert_int_equal(sums("int4_bf16:bits=5,one_in=9", TSR_COMM_TWO_STEP, 3, false), 0);
+    assert_int_equal(sums("int4_bf16:bits=8,features=none", TSR_COMM_ALL_GATHER, 2, false), 0);
+}
+
 /* Blocks that a warp or a slice does not have, and a rank on its host. */
 static void test_messages(void **state)
 {
@@ -270,6 +314,7 @@ static void test_messages(void **state)
     assert_true(sums("mx:block=512", TSR_COMM_ALL_GATHER, 2, false) > 0);
     assert_true(sums("mx:block=128", TSR_COMM_TWO_STEP, 2, false) > 0);
     assert_true(sums("plain", TSR_COMM_ALL_GATHER, 3, true) > 0);
+    assert_true(sums("int4_bf16", TSR_COMM_TWO_STEP, 3, true) > 0);
 }
 
 static void test_blind(void **state)
@@ -282,11 +327,10 @@ static void test_blind(void **state)
 
 /* From the third round on, the launches of each rank are one graph, nothing is taken, and the host waits for what it
  * copies alone: as in rounds without sums. */
-static void test_graphs(void **state)
+static void graphs_of(const char *codec)
 {
     struct ranks all;
-    (void)state;
-    open_ranks(&all, "plain", TSR_COMM_ALL_GATHER, 2, false, LONG_US);
+    open_ranks(&all, codec, TSR_COMM_ALL_GATHER, 2, false, LONG_US);
     for (uint32_t round = 0; round < 2; round++)
         run_round(&all, round, 2);
     const struct standin_counts before = *standin_count();
@@ -301,6 +345,13 @@ static void test_graphs(void **state)
     assert_int_equal(messages(&all), 0);
     close_ranks(&all);
     nothing_is_left();
+}
+
+static void test_graphs(void **state)
+{
+    (void)state;
+    graphs_of("plain");
+    graphs_of("int4_bf16");
 }
 
 /* A rank that does not come is named by whoever waits next, and nobody hangs. */
@@ -339,9 +390,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sums),      cmocka_unit_test(test_mx),
-        cmocka_unit_test(test_two_steps), cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_blind),     cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_late)
+        cmocka_unit_test(test_two_steps), cmocka_unit_test(test_int4),
+        cmocka_unit_test(test_messages),  cmocka_unit_test(test_blind),
+        cmocka_unit_test(test_graphs),    cmocka_unit_test(test_late)
     };
     return cmocka_run_group_tests_name("cuda-nccl-window", tests, open_all, close_all);
 }

@@ -9,13 +9,12 @@
  * Example: the sum of x over the ranks, if there is a window.
  *
  *     static tsr_status sum_there(const struct tsr_backend_window_v1 *t, void *self,
- *                                 const struct tsr_window *w, uint64_t turn,
- *                                 const struct tsr_codec_wire *wire,
+ *                                 const struct tsr_window *w, uint64_t turn, const void *sums,
  *                                 const struct tsr_tensor *x, struct tsr_err *err)
  *     {
- *         if (w->ranks == 0 || x->rows > t->room(self, w, wire, NULL))
+ *         if (w->ranks == 0 || x->rows > t->room(self, w, sums))
  *             return tsr_fail(err, TSR_E_UNSUPPORTED, "the sum goes through messages");
- *         return t->sum(self, w, turn, wire, NULL, x, err);
+ *         return t->sum(self, w, turn, sums, x, err);
  *     }
  */
 #ifndef TSR_DRAFT_WINDOW_H
@@ -59,24 +58,39 @@ struct tsr_transport_window_v1 {
                        struct tsr_err *err);
 };
 
+/* How the numbers of a sum are coded (tessera/codec.h). */
+struct tsr_window_codes {
+    uint32_t struct_size;
+    uint32_t reserved; /* zero */
+    uint64_t cols;
+    /* NULL: every rank adds all numbers; else [ranks + 1], ascending from 0 to cols: rank r adds columns
+     * [border[r], border[r + 1]), its slice, and codes the sum again for all ranks. */
+    const uint64_t *border;
+    /* first: one wire of `cols` columns for all numbers and sums, if first->same is 1; then second is NULL.  Else
+     * [slices][ranks], where 0 borders are one slice: the wire of each rank's numbers, and [slices] of the sums, or NULL.
+     * What is not coded has zeros: an empty slice, and a rank's numbers in its slice. */
+    const struct tsr_codec_wire *first, *second;
+};
+
 struct tsr_backend_window_v1 {
     uint32_t struct_size;
     uint32_t reserved;
 
-    /* Rows of the largest sum in the window whose numbers are coded as `wire` has it (tessera/codec.h).  border NULL:
-     * every rank adds all numbers; else [w->ranks + 1], ascending from 0 to wire->cols: rank r adds columns
-     * [border[r], border[r + 1]) and codes the sum again for all ranks.  0: the backend does not add so.  Equal on all ranks
-     * with equal windows.  [any] */
-    uint64_t (*room)(const void *self, const struct tsr_window *w,
-                     const struct tsr_codec_wire *wire, const uint64_t *border);
+    /* What sums with such codes have in common, such as lists on the device; *sums for free().  TSR_E_UNSUPPORTED: the
+     * backend adds no such numbers, on any rank.  c may go afterwards.  [worker] */
+    tsr_status (*load)(void *self, const struct tsr_window *w, const struct tsr_window_codes *c,
+                       void **sums, struct tsr_err *err);
+    void (*free)(void *self, void *sums); /* after forget() */
 
-    /* Queues, on the default stream, x [rows, wire->cols] F32 = the sum over the ranks of what x is after it was coded, by
+    /* Rows of the largest sum in the window; equal on all ranks with equal windows.  [any] */
+    uint64_t (*room)(const void *self, const struct tsr_window *w, const void *sums);
+
+    /* Queues, on the default stream, x [rows, cols] F32 = the sum over the ranks of what x is after it was coded, by
      * the tree of docs/decisions/numerics.md.  With borders a rank's own columns are not coded before they are added, as in
      * messages.  All ranks queue the same sums in the same order; turn is the number of sums before.  A rank that does
      * not come is reported by the next function that waits: TSR_E_DEVICE.  w outlives the work; forget() before the
      * window ends.  [worker] */
-    tsr_status (*sum)(void *self, const struct tsr_window *w, uint64_t turn,
-                      const struct tsr_codec_wire *wire, const uint64_t *border,
+    tsr_status (*sum)(void *self, const struct tsr_window *w, uint64_t turn, const void *sums,
                       const struct tsr_tensor *x, struct tsr_err *err);
     void (*forget)(void *self); /* waits for the sums */
 };
