@@ -24,11 +24,9 @@ static bool is_proved(const struct tsr_planning_omega *o)
 }
 
 /* Whether a search for a plan below a cutoff proved that there is none. */
-static bool proves_none(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a,
-                        double cutoff)
+static bool proves_none(const struct tsr_plan_planned *a, double cutoff)
 {
-    bool whole = !a->ignored && p->memory.place != TSR_PLAN_HEAD_FIRST; /* no test has its bounds */
-    return whole && !tsr_plan_planned_has_plan(a) &&
+    return !a->ignored && !tsr_plan_planned_has_plan(a) &&
            (a->status == TSR_SOLVED_INFEASIBLE || a->bound >= cutoff * (1 - 1e-9));
 }
 
@@ -46,6 +44,7 @@ tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
             return TSR_OK;
         q.max_omega = low > 0 ? sqrt(low * o->omega) : o->omega / FIRST;
         q.o.theta = 0;
+        q.exact_ms = true;
         q.o.gap = fmax(q.o.gap, ANY_GAP);
         q.o.time_limit = left;
         tsr_status st = tsr_search(&a, &q, &z->pl->solver, cutoff, err);
@@ -55,7 +54,7 @@ tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
             o->omega = a.outcome.omega;
         else
             low = q.max_omega;
-        if (st == TSR_OK && proves_none(&q, &a, cutoff))
+        if (st == TSR_OK && proves_none(&a, cutoff))
             o->bound = fmax(o->bound, q.max_omega); /* of NaN the other */
         tsr_plan_planned_free(&a);
         TSR_TRY(st);
