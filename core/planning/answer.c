@@ -145,12 +145,14 @@ static tsr_status found(struct tsr_planning_buying *z, const struct answer *x, c
 static struct tsr_plan_before before(const struct tsr_planning_buying *z,
                                      enum tsr_planning_change          change)
 {
-    return (struct tsr_plan_before){ .own = z->own,
-                                     .like = change == TSR_PLANNING_OPEN ? NULL : &z->a->outcome,
-                                     .known = change == TSR_PLANNING_OTHER ? NULL : z->a,
-                                     .other = change == TSR_PLANNING_UNPRICED,
-                                     .least_ms = z->least_ms,
-                                     .floor = change == TSR_PLANNING_MORE ? &z->floor : NULL };
+    return (struct tsr_plan_before){
+        .own = z->own,
+        .like = change == TSR_PLANNING_OPEN ? NULL : &z->a->outcome,
+        .known = change == TSR_PLANNING_OTHER ? NULL : z->a,
+        .other = change == TSR_PLANNING_UNPRICED,
+        .least_ms = z->least_ms,
+        .floor = change == TSR_PLANNING_MORE || change == TSR_PLANNING_SMALL ? &z->floor : NULL
+    };
 }
 
 tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
@@ -166,7 +168,15 @@ tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
     double                       end = tsr_now_s() + fmax(left, MOMENT);
     z->left -= z->share;
     p.o.time_limit = fmax(SPEED * left, MOMENT);
-    tsr_status st = tsr_plan_settings_quick(&b, &p, &z->pl->solver, &was, &x.least_ms, &e.err);
+    bool       small = change == TSR_PLANNING_SMALL, none = small && z->none;
+    tsr_status st = TSR_OK;
+    if (none)
+        b = (struct tsr_plan_planned){ .status = TSR_SOLVED_INFEASIBLE,
+                                       .settings = z->a->settings };
+    else
+        st = tsr_plan_settings_quick(&b, &p, &z->pl->solver, &was, &x.least_ms, &e.err);
+    if (small)
+        x.least_ms = none ? z->all_ms : fmax(x.least_ms, z->all_ms);
     p.o.time_limit = changed->o.time_limit;
     bool plan = st == TSR_OK && tsr_plan_planned_has_plan(&b);
     x.settings = b.settings;

@@ -37,7 +37,7 @@ enum change {
 };
 
 /* Counts of each kind of answer: the test needs all of them. */
-static unsigned better[CHANGES], same[CHANGES], bounded, close_to, unknown, floors;
+static unsigned better[CHANGES], same[CHANGES], bounded, close_to, unknown, floors, together;
 
 /* Two nodes whose memory is short, so that changes matter. */
 static void machines(unsigned i, char text[700])
@@ -213,6 +213,37 @@ static void make_floor(struct tsr_plan_floor *f, struct tsr_plan_variant with[SH
         floors += f->ms[k] > 0;
 }
 
+/* What is proved with more memory, faster links between nodes and more omega together holds with each. */
+static void all_at_once(struct setting *s, unsigned i, const struct tsr_plan_before *w,
+                        const struct truth *t)
+{
+    static const enum change list[] = { MEMORY, NETWORK, OMEGA };
+    static const double      limits[] = { 0, 1e-3 };
+    struct tsr_plan_variant  v[3];
+    struct tsr_plan_problem *p = &s->p;
+    struct tsr_errbuf        e = TSR_ERRBUF(e);
+    for (int k = 0; k < 3; k++) {
+        if (change(&v[k], p, i, list[k], &e.err) != TSR_OK)
+            fail_msg("%s", e.text);
+        p = &v[k].p;
+    }
+    for (int k = 0; k < 2; k++) {
+        struct tsr_plan_planned b;
+        struct tsr_plan_problem q = *p;
+        double                  least;
+        q.o.time_limit = limits[k];
+        if (tsr_plan_settings_quick(&b, &q, &s->solver, w, &least, &e.err) != TSR_OK)
+            fail_msg("problem %u: %s", i, e.text);
+        if (!(least <= fmin(t->ms, w->known->outcome.latency_ms) * (1 + NEAR)))
+            fail_msg("problem %u: %.9g ms, and at least %.9g was proved of more changes", i, t->ms,
+                     least);
+        together += least > 0;
+        tsr_plan_planned_free(&b);
+    }
+    for (int k = 3; k-- > 0;)
+        tsr_plan_variant_free(&v[k]);
+}
+
 static void one(unsigned i)
 {
     static const double             limits[] = { 0, 3e-4, 1e-3, 4e-3, 2e-2 };
@@ -251,6 +282,8 @@ static void one(unsigned i)
         assert_true(w.least_ms <= a.outcome.latency_ms && !isnan(w.least_ms));
         for (size_t k = 0; k < sizeof limits / sizeof *limits; k++)
             is_honest(&v, &s, i, &w, &t, c, limits[k]);
+        if (c == MEMORY || c == NETWORK || c == OMEGA)
+            all_at_once(&s, i, &w, &t);
         for (int k = SHORTER; k-- > 0 && c < SHORTER;)
             tsr_plan_variant_free(&with[k]);
         tsr_plan_floor_free(&f);
@@ -272,7 +305,7 @@ static void test_changes(void **state)
         assert_true(better[c] > 0);
     for (int c = 0; c < CACHE; c++) /* or nothing; half the prompts are always faster */
         assert_true(same[c] > 0 || c == SHORTER);
-    assert_true(unknown > 0 && bounded > close_to && close_to > 0 && floors > 0);
+    assert_true(unknown > 0 && bounded > close_to && close_to > 0 && floors > 0 && together > 0);
 }
 
 int main(void)
