@@ -24,11 +24,9 @@ static bool is_proved(const struct tsr_planning_omega *o)
 }
 
 /* Whether a search for a plan below a cutoff proved that there is none. */
-static bool proves_none(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a,
-                        double cutoff)
+static bool proves_none(const struct tsr_plan_planned *a, double cutoff)
 {
-    bool whole = !a->ignored && p->memory.place != TSR_PLAN_HEAD_FIRST; /* no test has its bounds */
-    return whole && !tsr_plan_planned_has_plan(a) &&
+    return !a->ignored && !tsr_plan_planned_has_plan(a) &&
            (a->status == TSR_SOLVED_INFEASIBLE || a->bound >= cutoff * (1 - 1e-9));
 }
 
@@ -46,6 +44,7 @@ tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
             return TSR_OK;
         q.max_omega = low > 0 ? sqrt(low * o->omega) : o->omega / FIRST;
         q.o.theta = 0;
+        q.exact_ms = true;
         q.o.gap = fmax(q.o.gap, ANY_GAP);
         q.o.time_limit = left;
         tsr_status st = tsr_search(&a, &q, &z->pl->solver, cutoff, err);
@@ -55,7 +54,7 @@ tsr_status tsr_planning_least_omega(const struct tsr_planning_buying *z,
             o->omega = a.outcome.omega;
         else
             low = q.max_omega;
-        if (st == TSR_OK && proves_none(&q, &a, cutoff))
+        if (st == TSR_OK && proves_none(&a, cutoff))
             o->bound = fmax(o->bound, q.max_omega); /* of NaN the other */
         tsr_plan_planned_free(&a);
         TSR_TRY(st);
@@ -146,12 +145,14 @@ static tsr_status found(struct tsr_planning_buying *z, const struct answer *x, c
 static struct tsr_plan_before before(const struct tsr_planning_buying *z,
                                      enum tsr_planning_change          change)
 {
-    return (struct tsr_plan_before){ .own = z->own,
-                                     .like = change == TSR_PLANNING_OPEN ? NULL : &z->a->outcome,
-                                     .known = change == TSR_PLANNING_OTHER ? NULL : z->a,
-                                     .other = change == TSR_PLANNING_UNPRICED,
-                                     .least_ms = z->least_ms,
-                                     .floor = change == TSR_PLANNING_MORE ? &z->floor : NULL };
+    return (struct tsr_plan_before){
+        .own = z->own,
+        .like = change == TSR_PLANNING_OPEN ? NULL : &z->a->outcome,
+        .known = change == TSR_PLANNING_OTHER ? NULL : z->a,
+        .other = change == TSR_PLANNING_UNPRICED,
+        .least_ms = z->least_ms,
+        .floor = change == TSR_PLANNING_MORE || change == TSR_PLANNING_SMALL ? &z->floor : NULL
+    };
 }
 
 tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
@@ -167,7 +168,15 @@ tsr_status tsr_planning_bought(struct tsr_planning_buying    *z,
     double                       end = tsr_now_s() + fmax(left, MOMENT);
     z->left -= z->share;
     p.o.time_limit = fmax(SPEED * left, MOMENT);
-    tsr_status st = tsr_plan_settings_quick(&b, &p, &z->pl->solver, &was, &x.least_ms, &e.err);
+    bool       small = change == TSR_PLANNING_SMALL, none = small && z->none;
+    tsr_status st = TSR_OK;
+    if (none)
+        b = (struct tsr_plan_planned){ .status = TSR_SOLVED_INFEASIBLE,
+                                       .settings = z->a->settings };
+    else
+        st = tsr_plan_settings_quick(&b, &p, &z->pl->solver, &was, &x.least_ms, &e.err);
+    if (small)
+        x.least_ms = none ? z->all_ms : fmax(x.least_ms, z->all_ms);
     p.o.time_limit = changed->o.time_limit;
     bool plan = st == TSR_OK && tsr_plan_planned_has_plan(&b);
     x.settings = b.settings;

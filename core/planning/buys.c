@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIB4   (INT64_C(4) << 30)
 #define SOLVES 3.0 /* times that of the plan, for all answers together */
-#define LEAST  3.0 /* s that they may take in any case */
-#define LOOSER 1.1 /* times the limit on omega */
-#define TWO    2   /* shares of the time: of other settings to rule out */
-#define THREE  3   /* of plans that differ from the plan */
-#define TRIED  4   /* codecs of a file of indicators */
+#define LEAST  1.0 /* s that they may take in any case */
+#define SMALL  1   /* shares of the time: of what all changes together say something of */
+#define ONE    2
+#define TWO    6  /* of other settings to rule out */
+#define MANY   18 /* of plans that differ from the plan */
+#define TRIED  4  /* codecs of a file of indicators */
 #define NARROW TSR_I8
 #define SPARSE "mx:element=fp4_e2m1" /* a codec to try where no file names some */
 
@@ -30,7 +30,7 @@ static bool is_counted(struct tsr_planning_buying *z, uint64_t shares)
 /* Shares of an answer that the floor says nothing of. */
 static uint64_t alone(const struct tsr_planning_buying *z)
 {
-    return z->a->settings > 1 ? TWO : 1;
+    return z->a->settings > 1 ? TWO : ONE;
 }
 
 /* ---- the questions --------------------------------------------------------------------- */
@@ -43,18 +43,12 @@ static tsr_status more_memory(struct tsr_planning_buying *z, uint64_t group, str
     TSR_TRY(tsr_plan_variant_make(&v, p, err));
     for (uint64_t g = 0; g < p->cluster->n_groups; g++)
         if (p->cluster->groups[g].profile == p->cluster->groups[group].profile)
-            v.p.more_bytes[g] += GIB4;
+            v.p.more_bytes[g] += TSR_PLANNING_MORE_BYTES;
     (void)snprintf(what, sizeof what, "4 GiB more on each %.60s",
                    p->cluster->groups[group].profile->name);
-    tsr_status st = tsr_planning_bought(z, &v.p, what, TSR_PLANNING_MORE, err);
+    tsr_status st = tsr_planning_bought(z, &v.p, what, TSR_PLANNING_SMALL, err);
     tsr_plan_variant_free(&v);
     return st;
-}
-
-/* A node of one device may omit the link between two devices. */
-static bool has_link(const struct tsr_plan_node_info *node)
-{
-    return node->link[TSR_PLAN_PREFILL].rate > 0 && node->link[TSR_PLAN_DECODE].rate > 0;
 }
 
 static tsr_status more_devices(struct tsr_planning_buying *z, uint64_t group, struct tsr_err *err)
@@ -66,7 +60,7 @@ static tsr_status more_devices(struct tsr_planning_buying *z, uint64_t group, st
     char                             what[200], reason[400];
     (void)snprintf(what, sizeof what, "one more %.60s in node %.60s%s", g->profile->name,
                    node->name, z->pl->part ? " for each copy" : "");
-    if (!has_link(node)) {
+    if (!tsr_planning_has_link(node)) {
         z->left -= z->share;
         (void)snprintf(reason, sizeof reason,
                        "%.60s says nothing of the way between two devices of node '%.60s'; give "
@@ -96,7 +90,7 @@ static tsr_status faster_links(struct tsr_planning_buying *z, bool inside, struc
     }
     if (!used)
         return TSR_OK;
-    if (is_counted(z, 1))
+    if (is_counted(z, inside ? TWO : SMALL))
         return TSR_OK;
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
     tsr_status st = tsr_plan_variant_links(&v, inside, 2, err);
@@ -104,7 +98,7 @@ static tsr_status faster_links(struct tsr_planning_buying *z, bool inside, struc
         st = tsr_planning_bought(z, &v.p,
                                  inside ? "links inside nodes twice as fast"
                                         : "links between nodes twice as fast",
-                                 TSR_PLANNING_MORE, err);
+                                 inside ? TSR_PLANNING_MORE : TSR_PLANNING_SMALL, err);
     tsr_plan_variant_free(&v);
     return st;
 }
@@ -190,7 +184,7 @@ static tsr_status narrow_cache(struct tsr_planning_buying *z, struct tsr_err *er
     if (p->o.free_kv || p->kv_types || tsr_plugin_kv_bits(p->work.kv) <= 8 ||
         p->o.accounting != TSR_PLAN_ACCOUNT_EXACT || !tsr_plugin_kv_is_there(p->registry, NARROW))
         return TSR_OK;
-    if (is_counted(z, 1))
+    if (is_counted(z, ONE))
         return TSR_OK;
     TSR_TRY(tsr_plan_variant_make(&v, p, err));
     v.p.o.kv[0] = NARROW;
@@ -240,7 +234,7 @@ static tsr_status left_open(struct tsr_planning_buying *z, struct tsr_err *err)
         struct tsr_plan_variant v;
         if (!fixed[i])
             continue;
-        if (is_counted(z, 1))
+        if (is_counted(z, ONE))
             continue;
         TSR_TRY(tsr_plan_variant_make(&v, p, err));
         struct tsr_plan_problem_options *to = &v.p.o;
@@ -262,12 +256,12 @@ static tsr_status looser(struct tsr_planning_buying *z, struct tsr_err *err)
     struct tsr_plan_variant v;
     if (!(z->pl->problem.max_omega > 0))
         return TSR_OK;
-    if (is_counted(z, 1))
+    if (is_counted(z, SMALL))
         return TSR_OK;
     TSR_TRY(tsr_plan_variant_make(&v, &z->pl->problem, err));
-    v.p.max_omega *= LOOSER;
+    v.p.max_omega *= TSR_PLANNING_LOOSER;
     tsr_status st =
-        tsr_planning_bought(z, &v.p, "a tenth more of max_omega", TSR_PLANNING_MORE, err);
+        tsr_planning_bought(z, &v.p, "a tenth more of max_omega", TSR_PLANNING_SMALL, err);
     tsr_plan_variant_free(&v);
     return st;
 }
@@ -279,11 +273,11 @@ static tsr_status ask(struct tsr_planning_buying *z, struct tsr_err *err)
         bool first = true;
         for (uint64_t h = 0; h < g; h++)
             first = first && c->groups[h].profile != c->groups[g].profile;
-        if (first && !is_counted(z, 1))
+        if (first && !is_counted(z, SMALL))
             TSR_TRY(more_memory(z, g, err));
     }
     for (uint64_t g = 0; g < c->n_groups; g++)
-        if (!is_counted(z, THREE))
+        if (!is_counted(z, MANY))
             TSR_TRY(more_devices(z, g, err));
     TSR_TRY(faster_links(z, false, err));
     TSR_TRY(faster_links(z, true, err));
@@ -294,39 +288,6 @@ static tsr_status ask(struct tsr_planning_buying *z, struct tsr_err *err)
     TSR_TRY(narrow_cache(z, err));
     TSR_TRY(left_open(z, err));
     return looser(z, err);
-}
-
-/* The problem with all that only adds, in v; links inside nodes are w's. */
-static tsr_status all_changes(const struct tsr_plan_problem *p, struct tsr_plan_variant *v,
-                              struct tsr_plan_variant *w, struct tsr_err *err)
-{
-    TSR_TRY(tsr_plan_variant_make(v, p, err));
-    for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
-        v->p.more_bytes[g] += GIB4;
-        v->p.more[g] += has_link(&p->cluster->nodes[p->cluster->groups[g].node]) && !p->o.use_all;
-    }
-    v->p.max_omega *= LOOSER;
-    TSR_TRY(tsr_plan_variant_links(v, false, 2, err));
-    TSR_TRY(tsr_plan_variant_make(w, &v->p, err));
-    return tsr_plan_variant_links(w, true, 2, err);
-}
-
-/* What is proved of settings with any of these changes; nothing where one of them is impossible. */
-static tsr_status make_floor(struct tsr_planning_buying *z, struct tsr_err *err)
-{
-    struct tsr_plan_variant v = { 0 }, w = { 0 };
-    struct tsr_errbuf       e = TSR_ERRBUF(e);
-    tsr_status              st = all_changes(&z->pl->problem, &v, &w, err);
-    if (st == TSR_OK) {
-        w.p.o.time_limit = TWO * (z->end - tsr_now_s()) / (double)z->left;
-        st = tsr_plan_floor_make(&z->floor, &w.p, &z->pl->solver, z->a->outcome.latency_ms, &e.err);
-        if (st != TSR_OK && st != TSR_E_INPUT)
-            (void)tsr_err_copy(err, st, &e.err);
-        st = st == TSR_E_INPUT ? TSR_OK : st;
-    }
-    tsr_plan_variant_free(&w);
-    tsr_plan_variant_free(&v);
-    return st;
 }
 
 /* What is proved of the plan's setting without a change. A plan with the least omega in a time, and the knee of a front, are not
@@ -351,19 +312,21 @@ tsr_status tsr_planning_buys(const struct tsr_planning *pl, const struct tsr_pla
                                      .end = start + fmax(SOLVES * seconds, LEAST),
                                      .least = a->outcome.omega,
                                      .least_ms = least_ms(pl, a),
-                                     .left = 1,
+                                     .all_ms = -INFINITY,
+                                     .left = ONE,
                                      .count = true };
     TSR_TRY(ask(&z, err));
     z.count = false;
     if (p->o.objective == TSR_OBJECTIVE_STEADY)
         TSR_TRY(tsr_planning_least_omega(&z, p, a->outcome.latency_ms, a->outcome.omega,
-                                         start + (z.end - start) / (double)z.left, &o, err));
+                                         start + (z.end - start) * ONE / (double)z.left, &o, err));
     z.least = isfinite(o.omega) ? o.omega : z.least;
     if (a->settings > 1) { /* of the others nothing is proved */
         o.bound = NAN;
-        TSR_TRY(make_floor(&z, err));
+        TSR_TRY(tsr_planning_buys_floor(&z, err));
     }
-    z.left--;
+    TSR_TRY(tsr_planning_buys_all(&z, err));
+    z.left -= ONE;
     tsr_status st = ask(&z, err);
     tsr_plan_floor_free(&z.floor);
     TSR_TRY(st);

@@ -24,6 +24,7 @@ struct all {
     uint32_t                       bits[8];
     uint8_t                        on_cpu[8]; /* of a layer's experts */
     double   best, safe; /* of all; of those that leave 1/room of each device */
+    double   roomy;      /* of these, by what they take where rows come back */
     uint64_t plans;
 };
 
@@ -130,9 +131,11 @@ static inline bool fits(const struct all *z, bool *safe)
                                                z->bits, z->on_cpu, z->stage[i].first,
                                                z->stage[i].count, z->eta, z->xi, &m, &e.err),
                          TSR_OK);
-        if (m.total > m.capacity || m.host > m.host_capacity)
+        uint64_t more = (uint64_t)z->p->more_bytes[z->stage[i].group], has;
+        has = m.capacity + more * z->stage[i].mesh.tp;
+        if (m.total > has || m.host > m.host_capacity)
             return false;
-        *safe = *safe && m.total <= m.capacity - m.capacity / room;
+        *safe = *safe && m.total <= has - has / room;
     }
     return true;
 }
@@ -170,6 +173,7 @@ static inline void price(struct all *z)
         return;
     z->best = fmin(z->best, ms);
     z->safe = safe ? fmin(z->safe, first ? price_of(z, w, true) : ms) : z->safe;
+    z->roomy = safe ? fmin(z->roomy, ms) : z->roomy;
     z->plans++;
 }
 
@@ -240,13 +244,13 @@ static inline void all_stages(struct all *z, uint64_t next)
 }
 
 /* Every plan: any width of each group that its devices allow, next to any other; any codec at each place. */
-static inline uint64_t enumerate(const struct tsr_plan_problem *p, double *best, double *safe)
+static inline struct all enumerate_all(const struct tsr_plan_problem *p)
 {
     uint64_t   dec[32], pre[64], devices = 0;
-    struct all z = { .p = p, .best = INFINITY, .safe = INFINITY };
+    struct all z = { .p = p, .best = INFINITY, .safe = INFINITY, .roomy = INFINITY };
     for (uint64_t g = 0; g < p->cluster->n_groups; g++) {
         z.n_ways[g] = tsr_plan_meshes_widths(p, g, true, z.ways[g], NULL, 0);
-        z.left[g] = p->cluster->groups[g].count;
+        z.left[g] = tsr_plan_problem_devices(p, g);
         devices += z.left[g] / tsr_plan_way_tp(z.ways[g][0]);
     }
     uint64_t n =
@@ -260,6 +264,12 @@ static inline uint64_t enumerate(const struct tsr_plan_problem *p, double *best,
             all_stages(&z, 0);
         }
     }
+    return z;
+}
+
+static inline uint64_t enumerate(const struct tsr_plan_problem *p, double *best, double *safe)
+{
+    struct all z = enumerate_all(p);
     *best = z.best;
     *safe = z.safe;
     return z.plans;

@@ -1,7 +1,6 @@
 #include "plan/file/check.h"
 
 #include "base/mem.h"
-#include "plan/instance/objective.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -256,11 +255,13 @@ static tsr_status price(struct check *z, struct tsr_plan_planned *a, struct tsr_
     TSR_TRY(check_runs(z, a->built, err));
     a->part = part_of(a->built, z->f->n_stages, kind_of(z, a->built, 0));
     TSR_TRY(solution(z, a->built, a->part, &a->solution, err));
-    TSR_TRY(tsr_plan_evaluate(&a->built->parts[a->part].inst.in, a->solution,
-                              &a->solution->objective, err));
+    TSR_TRY(tsr_plan_built_price(a->built, a->part, a->solution, &a->solution->objective, err));
     a->status = TSR_SOLVED_FEASIBLE;
-    a->objective = a->solution->objective;
     TSR_TRY(tsr_plan_outcome_of(&a->outcome, a->built, a->part, a->solution, err));
+    if (z->p->o.objective != TSR_OBJECTIVE_PAPER) /* as a search has it */
+        a->outcome.objective_ms +=
+            tsr_plan_outcome_on_way(&a->outcome, &z->p->work, z->p->memory.batch);
+    a->objective = a->outcome.objective_ms;
     if (z->p->max_omega >= 0 && !(a->outcome.omega <= z->p->max_omega * (1 + 1e-6) + 1e-12) &&
         z->p->kv_omega + z->p->wire_omega + z->p->ends_omega >= z->p->max_omega) {
         char why[400];

@@ -106,6 +106,9 @@ uint64_t tsr_plan_build_sides(const struct tsr_plan_problem *p, uint64_t *side);
 tsr_status tsr_plan_built_price(const struct tsr_plan_built *b, uint64_t part,
                                 const struct tsr_solver_solution *s, double *objective,
                                 struct tsr_err *err);
+/* By so much at most an instance of the build has a plan of several stages longer than it takes: with the head on the first
+ * stage the way back is work of the last stage there, which the slowest stage may wait for; 0 elsewhere. INFINITY: nothing is known of that.  [any] */
+double tsr_plan_built_over(const struct tsr_plan_built *b);
 /* Nodes of kinds that may be the first of several stages, in node [kinds]; returns how many, without those whose devices can
  * change places with devices of others; *all: with them.  [any] */
 uint64_t tsr_plan_built_nodes(const struct tsr_plan_built *b, uint64_t *node, uint64_t *all);

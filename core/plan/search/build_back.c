@@ -88,6 +88,34 @@ tsr_status tsr_plan_built_price(const struct tsr_plan_built *b, uint64_t part,
     return st;
 }
 
+static double greatest(const double *v, uint64_t n)
+{
+    double most = 0;
+    for (uint64_t i = 0; i < n; i++)
+        most = fmax(most, v[i]);
+    return most;
+}
+
+/* The forms of tsr_plan_evaluate(), whose slowest stage is longer by the way at most; as is each sum where the way is not the
+ * fastest one. One micro-batch is on its way through all stages, and waits for none. */
+double tsr_plan_built_over(const struct tsr_plan_built *b)
+{
+    const struct tsr_solver_instance *in = &b->whole;
+    double                            over = 0, steps = (double)in->tokens - 1;
+    if (b->p->memory.place == TSR_PLAN_HEAD_FIRST && in->max_first_ms > 0)
+        return INFINITY; /* prompts may be done in time where an instance has none */
+    for (uint64_t i = 0; i < in->n_options && b->p->memory.place == TSR_PLAN_HEAD_FIRST; i++) {
+        const struct tsr_solver_option *o = in->options[i];
+        double                          mu = ceil((double)in->batch / (double)o->decode_mb);
+        double                          jobs =
+            o->prefill_jobs > 0 ? o->prefill_jobs : ceil((double)in->batch / (double)o->prefill_mb);
+        double pre = jobs - 1, dec = mu > 1 ? steps * mu - 1 : 0;
+        over = fmax(over, pre * greatest(o->head_pre_ms, in->n_kinds) +
+                              (steps > 0 ? dec * greatest(o->head_dec_ms, in->n_kinds) : 0));
+    }
+    return over;
+}
+
 /* ---- the nodes of first stages ----------------------------------------------------- */
 
 /* Whether the group of kind k has a twin in one of the nodes, whose devices have the same kinds: a plan that begins on it is

@@ -94,6 +94,8 @@ struct tsr_plan_problem {
     bool                        few;        /* decode sizes of 1, 2, 4 ... parts alone */
     bool                        any;        /* the first plan will do, whatever its time */
     bool
+        exact_ms; /* a search's cutoff and bound are of times as plans take them (search.h: over) */
+    bool
         whole; /* instances are of all rounds: a bound of the batch's time, and no plan (build_rounds.c) */
     double
         kv_omega; /* what the KV type costs in omega, where the planner chose it; part of the limit */

@@ -31,15 +31,26 @@ static double best_ms(const struct tsr_quick *z)
     return best ? best->outcome.latency_ms : INFINITY;
 }
 
-bool tsr_quick_is_settled(const struct tsr_quick *z, uint64_t i)
+/* No plan of the setting is better, or none is faster.  more: added to what is proved. */
+static bool reaches(const struct tsr_quick *z, uint64_t i, double more)
 {
     struct tsr_plan_problem q = *z->s.p;
-    double                  least = z->proved[i] * (1 + 1e-9);
+    double                  least = (z->proved[i] + more) * (1 + 1e-9);
     if (least >= tsr_quick_limit(z))
         return true;
     tsr_plan_settings_put(&q, &z->s.list[i]);
     least /= tsr_plan_settings_burden(&q, q.work.kv, q.work.chunk);
     return !(q.o.theta > 0) && least >= best_ms(z) * (1 - q.o.gap);
+}
+
+bool tsr_quick_is_proved(const struct tsr_quick *z, uint64_t i)
+{
+    return reaches(z, i, 0);
+}
+
+bool tsr_quick_is_settled(const struct tsr_quick *z, uint64_t i)
+{
+    return reaches(z, i, z->s.over);
 }
 
 void tsr_quick_note(struct tsr_quick *z, uint64_t i, double value)
@@ -131,21 +142,16 @@ double tsr_quick_ms(const struct tsr_plan_problem *p, double value)
     return ms > 0 ? ms : -INFINITY;
 }
 
-bool tsr_quick_is_blind(const struct tsr_plan_problem *p, bool joint)
-{
-    return p->memory.place == TSR_PLAN_HEAD_FIRST || !joint;
-}
-
 double tsr_plan_settings_least(const struct tsr_plan_problem *p, const struct tsr_plan_planned *a)
 {
     bool one_round = p->memory.batch >= p->work.batch;
-    if (!tsr_plan_planned_has_plan(a) || !a->solves || !(a->bound > 0) ||
-        tsr_quick_is_blind(p, a->joint))
+    if (!tsr_plan_planned_has_plan(a) || !a->solves || !(a->bound > 0) || !a->joint)
         return -INFINITY;
     if (a->settings > 1 && !one_round) /* what is said of the batch is by the bound of a round */
         return -INFINITY;
-    double value = a->settings > 1 ? tsr_settled_value(p, a) * fmin(a->bound / a->objective, 1)
-                                   : tsr_settled_value_from(p, a->bound);
+    double value = tsr_settled_value(p, a) * fmin(a->bound / a->objective, 1);
+    value = a->settings > 1 ? tsr_plan_planned_least(value, a->over)
+                            : tsr_settled_value_from(p, tsr_plan_planned_least(a->bound, a->over));
     return fmin(tsr_quick_ms(p, value), a->outcome.latency_ms);
 }
 
@@ -161,6 +167,7 @@ tsr_status tsr_quick_open(struct tsr_quick *z, struct tsr_plan_planned *a,
     };
     if (!list || !least)
         return tsr_fail_nomem(err, TSR_PLAN_SETTINGS * sizeof *list, "settings of a plan");
+    p->exact_ms = true;
     z->s.n = z->s.at = tsr_plan_settings_of(p, list);
     z->s.free = least + TSR_PLAN_SETTINGS;
     z->proved = least + UINT64_C(2) * TSR_PLAN_SETTINGS;
@@ -186,7 +193,7 @@ tsr_status tsr_plan_floor_make(struct tsr_plan_floor *f, struct tsr_plan_problem
     *f = (struct tsr_plan_floor){ 0 };
     tsr_status st = tsr_quick_open(&z, &a, p, solver, &none, err);
     z.s.value = ms;
-    z.blind = tsr_quick_is_blind(p, tsr_search_joint(solver));
+    z.blind = !tsr_search_joint(solver);
     if (st == TSR_OK && p->o.theta == 0 && !z.blind && tsr_quick_has_rounds(&z)) {
         st = tsr_settled_few(&z.s, err);
         for (uint64_t i = 0; i < z.s.n && st == TSR_OK && !tsr_quick_is_late(&z); i++) {

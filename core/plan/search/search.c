@@ -49,6 +49,9 @@ static tsr_status solve_choice(struct tsr_searching *z, const struct tsr_plan_sp
     space.nearest = z->p->memory.place == TSR_PLAN_HEAD_FIRST;
     TSR_TRY(build(z, &space, &b, err));
     z->base = b;
+    z->a->over = fmax(z->a->over, tsr_plan_built_over(b));
+    if (z->p->exact_ms && space.codecs)
+        z->cutoff += z->a->over;
     tsr_status st = tsr_search_set(z, &space, b, err);
     if (st == TSR_OK && b->meshes.total > 1 && !z->p->again)
         st = tsr_search_sides(z, &space, err);
@@ -159,6 +162,21 @@ static tsr_status run(struct tsr_searching *z, struct tsr_plan_width_choices *c,
     return TSR_OK;
 }
 
+double tsr_plan_planned_least(double bound, double over)
+{
+    if (isinf(over))
+        return -INFINITY;
+    return bound > 0 && isfinite(bound) ? fmax(bound - over, bound / 2) : bound;
+}
+
+/* A bound of objectives as one of times; where instances say nothing of these, nor do they of there being no plan. */
+static void of_times(struct tsr_plan_planned *a)
+{
+    a->bound = tsr_plan_planned_least(a->bound, a->over);
+    if (isinf(a->over) && a->status == TSR_SOLVED_INFEASIBLE)
+        a->status = TSR_SOLVED_UNKNOWN;
+}
+
 tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                       const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err)
 {
@@ -181,6 +199,8 @@ tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem 
     TSR_TRY(tsr_plan_width_choices_make(&c, p, tsr_search_joint(solver), err));
     tsr_status st = run(&z, &c, err);
     tsr_plan_width_choices_free(&c);
+    if (p->exact_ms)
+        of_times(a);
     a->seconds = tsr_now_s() - start;
     return st;
 }

@@ -108,9 +108,11 @@ uint64_t tsr_plan_outcome_on_cpu(const struct tsr_plan_outcome       *o,
 #define TSR_PLAN_IGNORED_COSTS  4u /* where codecs are used: their cost is reserved */
 
 struct tsr_plan_planned {
-    uint32_t                status;                   /* TSR_SOLVED_* */
-    double                  objective, bound;         /* bound -INFINITY: none */
-    double                  seconds;                  /* in solvers and tables */
+    uint32_t                status;           /* TSR_SOLVED_* */
+    double                  objective, bound; /* bound -INFINITY: none */
+    double                  over;    /* ms; with the head on the first stage: by so much at most an
+                                instance's objective is above a plan's time. Of several settings, a value */
+    double                  seconds; /* in solvers and tables */
     uint64_t                choices, solves, options; /* options: over all solves */
     bool                    joint;    /* widths and codecs were the solver's to choose */
     uint32_t                ignored;  /* TSR_PLAN_IGNORED_* of what the problem has; 0 with joint */
@@ -124,7 +126,8 @@ struct tsr_plan_planned {
         *lines; /* p->lines of the search, for tsr_plan_planned_put_back() alone; NULL: none */
 };
 
-/* cutoff: only better plans matter; INFINITY: all.  With p->whole it is of all rounds, like the answer's bound, and the answer has
+/* cutoff: only better plans matter; INFINITY: all. It and the bound are of objectives; with p->exact_ms both are of times and theta
+ * omega, which may be less by `over`, and the status is of the objective still.  With p->whole it is of all rounds, like the answer's bound, and the answer has
  * no outcome, nor with less work memory than most_k needs.  TSR_OK with a status in the answer, which is freed whatever is returned; TSR_E_UNSUPPORTED for a solver that lacks a part.  [setup] */
 tsr_status tsr_search(struct tsr_plan_planned *a, const struct tsr_plan_problem *p,
                       const struct tsr_plugin_spec *solver, double cutoff, struct tsr_err *err);
@@ -134,6 +137,9 @@ void tsr_plan_planned_put_back(struct tsr_plan_planned *a);
 /* Whether the solver gets all widths and codecs of a problem at once.  [any] */
 bool tsr_search_joint(const struct tsr_plugin_spec *solver);
 bool tsr_plan_planned_has_plan(const struct tsr_plan_planned *a);
+/* A bound of objectives as one of times, with `over` of the search: a stage that sends rows back is at most twice as long as the
+ * slower one of both.  [any] */
+double tsr_plan_planned_least(double bound, double over);
 
 /* A solution of one part in the problem's words. */
 tsr_status tsr_plan_outcome_of(struct tsr_plan_outcome *o, const struct tsr_plan_built *b,

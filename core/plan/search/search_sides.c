@@ -50,10 +50,14 @@ static tsr_status solve_nodes(struct tsr_searching *z, const struct tsr_plan_spa
     struct tsr_plan_space one = *space;
     one.firsts = firsts;
     one.nearest = false;
+    if (n >
+        MOST_NODES) /* the ways of those that are searched at once are the slowest ones, in every sum */
+        z->a->over = INFINITY;
     for (uint64_t i = 0; i < n && i < MOST_NODES && !(z->p->any && z->a->solution); i++) {
         struct tsr_plan_built *side;
         begin_on(b, node, n, i, firsts);
         TSR_TRY(tsr_plan_build(&side, z->p, &one, err));
+        z->a->over = fmax(z->a->over, tsr_plan_built_over(side));
         tsr_status st = tsr_search_parts(z, side, b->even ? w : NULL, err);
         if (z->a->built != side)
             tsr_plan_built_destroy(side);
@@ -112,6 +116,7 @@ static tsr_status solve_side(struct tsr_searching *z, const struct tsr_plan_spac
     struct tsr_plan_built *b;
     TSR_TRY(tsr_plan_build(&b, z->p, space, err));
     z->set = b;
+    z->a->over = fmax(z->a->over, tsr_plan_built_over(b));
     tsr_status st = tsr_plan_built_covers(z->base, b) ? TSR_OK : tsr_search_set(z, space, b, err);
     z->set = NULL;
     if (z->a->built != b)

@@ -180,6 +180,7 @@ static tsr_status settle(struct tsr_plan_planned *a, struct tsr_plan_problem *p,
             st = search(&z, err);
     }
     a->settings = n;
+    a->over = n > 1 ? z.over : a->over;
     a->seconds = tsr_now_s() - start;
     free(z.groups);
     free(least);
@@ -234,6 +235,7 @@ tsr_status tsr_plan_settings_better(struct tsr_plan_planned *a, struct tsr_plan_
     else if (st == TSR_OK && z.bound >= value * (1 - p->o.gap) * (1 - 1e-9))
         a->status = TSR_SOLVED_INFEASIBLE;
     a->settings = n;
+    a->over = z.over;
     a->seconds = tsr_now_s() - start;
     tsr_plan_planned_put_back(&last);
     free(z.groups);

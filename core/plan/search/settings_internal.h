@@ -25,6 +25,7 @@ struct settled {
     uint64_t                at;     /* setting of the best plan; n: none yet */
     double                  value;  /* of it, by value_of() */
     double                  bound;  /* over all settings */
+    double                  over;   /* a value: planned.over at most, over all searches */
     double                  end;    /* of the time; INFINITY: none */
     struct tsr_plan_bounds *shared; /* what searches with other limits proved; NULL: none */
     struct settled_member  *groups; /* [n] owned; NULL: each setting is searched by itself */

@@ -54,6 +54,13 @@ double tsr_settled_round(const struct tsr_plan_problem *p, double value)
     return (value / burden(p) - p->o.theta * (p->kv_omega + p->ends_omega)) / least_rounds(p);
 }
 
+/* What a search has plans longer than they take, as a value of any setting.  rounds: as which it counts. */
+static void count_over(struct settled *z, const struct tsr_plan_planned *a, double rounds)
+{
+    const double most = 1 / ((1 - UNASKED) * (1 - UNASKED)); /* of all burdens */
+    z->over = fmax(z->over, a->over * rounds * most);
+}
+
 tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_problem *q, double limit,
                            struct tsr_plan_planned *a, struct tsr_err *err)
 {
@@ -63,6 +70,7 @@ tsr_status tsr_settled_one(struct settled *z, uint64_t i, struct tsr_plan_proble
     if (!(cutoff > 0)) /* its cache alone is worth more than the best plan */
         return TSR_OK;
     TSR_TRY(tsr_search(a, q, z->solver, cutoff, err));
+    count_over(z, a, least_rounds(q));
     b->choices += a->choices;
     b->solves += a->solves;
     b->options += a->options;
@@ -99,6 +107,7 @@ tsr_status tsr_settled_all_rounds(struct settled *z, const struct tsr_plan_probl
     q.lines = lines;
     q.o.gap = fmax(q.o.gap, ANY_GAP);
     tsr_status st = tsr_search(&a, &q, z->solver, cutoff, err);
+    count_over(z, &a, 1);
     z->best->choices += a.choices;
     z->best->solves += a.solves;
     z->best->options += a.options;

@@ -262,7 +262,7 @@ static tsr_status answer(struct tsr_quick *z, double *least_ms, struct tsr_err *
     const struct tsr_plan_before *w = z->before;
     struct tsr_plan_planned       last = { .status = TSR_SOLVED_UNKNOWN };
     struct tsr_plan_problem       q = *z->s.p;
-    z->blind = tsr_quick_is_blind(&q, tsr_search_joint(z->s.solver));
+    z->blind = !tsr_search_joint(z->s.solver);
     find_own(z);
     if (w->known) {
         tsr_plan_settings_put(&q, &w->own);
@@ -278,7 +278,7 @@ static tsr_status answer(struct tsr_quick *z, double *least_ms, struct tsr_err *
         settled =
             settled && w->least_ms >= w->known->outcome.latency_ms * (1 - q.o.gap) * (1 - 1e-6);
     for (uint64_t i = 0; i < z->s.n; i++)
-        settled = settled && tsr_quick_is_settled(z, i);
+        settled = settled && tsr_quick_is_proved(z, i);
     tsr_settled_conclude(&z->s, &last);
     z->s.best->status = z->s.at < z->s.n ? (settled ? TSR_SOLVED_OPTIMAL : TSR_SOLVED_FEASIBLE)
                         : settled        ? TSR_SOLVED_INFEASIBLE

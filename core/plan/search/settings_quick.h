@@ -11,7 +11,7 @@ struct tsr_quick {
     double  *proved; /* [n] least value of a setting's plans; INFINITY: it has none */
     uint64_t own;    /* the setting that is most as the plan's */
     bool     listed; /* it is the plan's */
-    bool     blind;  /* what the solver proves is not of the whole problem */
+    bool     blind;  /* the solver is not joint: what it proves is of a part of the problem */
     bool     tried;  /* the plan's setting */
 };
 
@@ -26,13 +26,12 @@ bool   tsr_quick_is_late(const struct tsr_quick *z);
 /* Only plans of less value are better than what is known.  [any] */
 double tsr_quick_limit(const struct tsr_quick *z);
 /* No plan of the setting is better, or none is faster.  [any] */
+bool tsr_quick_is_proved(const struct tsr_quick *z, uint64_t i);
+/* It is, or as nearly as an instance with the head on the first stage can tell: a search finds no more.  [any] */
 bool tsr_quick_is_settled(const struct tsr_quick *z, uint64_t i);
 /* Whether a setting of several rounds is not settled.  [any] */
 bool tsr_quick_has_rounds(const struct tsr_quick *z);
 bool tsr_quick_same_but_cache(const struct tsr_plan_setting *s, const struct tsr_plan_setting *t);
-/* Whether what a solver proves says nothing of latencies: with the head on the first stage an instance has the slowest way
- * back to it, not the plan's; a solver that is not joint has a part of the problem.  [any] */
-bool tsr_quick_is_blind(const struct tsr_plan_problem *p, bool joint);
 /* A bound in value as one of the latency of the setting that p has: -INFINITY where it says nothing of that.  [any] */
 double tsr_quick_ms(const struct tsr_plan_problem *p, double value);
 /* No plan of setting i has less value.  [any] */
