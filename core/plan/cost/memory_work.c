@@ -9,7 +9,9 @@
 
 #define HEAD_ROWS 64u /* of logits at once, engine/internal.h */
 #define LINE      64u
-#define REQUEST   384u /* and its parts: plugins/comm/local */
+#define REQUEST   296u /* of plugins/comm/local, without its parts */
+#define PART      120u
+#define MESSAGES  6u /* head, body and rows, sent and received: runtime/edge.h */
 
 /* Rows of a request in layers with a window; 0 if they keep the context, as the others do. */
 static uint64_t window_rows(const struct tsr_plan_memory_job *j)
@@ -118,8 +120,9 @@ static bool buffers(const struct tsr_plan_memory_job *j, const struct tsr_plan_m
         cols += window_rows(j) ? 10 : 5;
         *bytes += (window_rows(j) ? 4 : 2) * (uint64_t)LINE;
     }
-    if (tp > 1) /* a transport's request of a sum, with a part for each rank */
-        *bytes += REQUEST + (uint64_t)tp * LINE;
+    *bytes += (uint64_t)MESSAGES * (REQUEST + PART);
+    if (tp > 1) /* the request of a sum: a part to and one from each rank */
+        *bytes += REQUEST + (uint64_t)2 * tp * PART;
     if (!tsr_plan_memory_add(bytes, tokens, cols * 4))
         return false;
     return !last ||
