@@ -339,7 +339,8 @@ static json_t *of_json(const struct tsr_pipeline_tasks *t, const struct one *o, 
 static json_t *one_json(const struct tsr_pipeline_tasks *t, const struct one *o)
 {
     json_t *j = json_object(), *of = of_json(t, o, true);
-    bool    ok = j && of && tsr_pipeline_json_put_int(j, "documents", o->result.all.documents) &&
+    bool    ok = j && of && tsr_pipeline_json_put_int(j, "n", o->result.all.documents) &&
+              tsr_pipeline_json_put_int(j, "documents", o->result.all.documents) &&
               tsr_pipeline_json_put_int(j, "shots", o->shots) &&
               put_metrics(j, o->task, &o->result.all) &&
               (!o->result.group || tsr_pipeline_json_put(j, o->task->by, groups_json(o))) &&

@@ -59,7 +59,7 @@ run run job.yaml --out job --json
 ok "in a job, got $rc" test "$rc" = 0
 as_recorded arc_easy arc_easy acc "$WORK/job/results.json"
 ok "both questions of the task count" json '[.. | objects | .tasks? | objects | .capitals? | objects][0] |
-    .documents == 2 and .requests == 5 and (.acc | IN(0, 0.5, 1))' "$WORK/job/results.json"
+    .documents == 2 and .n == 2 and .requests == 5 and (.acc | IN(0, 0.5, 1))' "$WORK/job/results.json"
 
 # the hub's cache
 snapshot=$WORK/cache/datasets--allenai--ai2_arc/snapshots/0123

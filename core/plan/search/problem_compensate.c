@@ -53,8 +53,10 @@ tsr_status tsr_plan_problem_compensate_open(struct tsr_plan_problem *p, struct t
                         "compensate: the accounting and the objective of the paper know no "
                         "residuals; use exact and steady");
     if (!tsr_plan_compensate_known(p->cluster))
-        return tsr_fail(err, TSR_E_INPUT, "compensate: no device of %s adds back",
-                        p->cluster->name); /* the job's check says more */
+        return tsr_fail(err, TSR_E_INPUT,
+                        "compensate: no profile of %s says how fast its device reads the host's "
+                        "memory (host), so that the time of compensation is not known",
+                        p->cluster->name);
     for (uint32_t i = 0; i < p->o.n_k; i++)
         for (uint64_t c = 0; c < p->candidates.n; c++)
             if (p->candidates.v[c].q.self && !p->candidates.v[c].mixed &&
