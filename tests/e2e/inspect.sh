@@ -67,6 +67,8 @@ done
 run inspect "$STORIES" --json
 ok "what scripts ask for is on top, too" json '.family == "llama" and .family_file == .model.family_file and
     .stored_bytes == .model.stored_bytes and .resident_bytes == .model.resident_bytes and .resident_bytes > 0 and .stored_bytes > 0' "$WORK/out"
+run inspect "$STORIES"
+ok "and the text has no page of a family" test "$(grep -c '^  part \|^  file:' "$WORK/out")" = 0
 fails "a configuration is not verified" 2 'alone' inspect alone --verify
 : >"$WORK/alone/model-00001-of-00002.safetensors"
 fails "a part of the weights" 2 'alone' inspect alone

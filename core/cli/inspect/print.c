@@ -365,6 +365,6 @@ void tsr_inspect_print(const json_t *j)
     print_components(json_object_get(j, "components"));
     if ((v = json_object_get(j, "model")))
         print_model(v);
-    if ((v = json_object_get(j, "family")))
+    if (json_is_object(v = json_object_get(j, "family"))) /* a model's is its name */
         tsr_inspect_print_family(v);
 }
