@@ -308,10 +308,25 @@ static void test_changes(void **state)
     assert_true(unknown > 0 && bounded > close_to && close_to > 0 && floors > 0 && together > 0);
 }
 
+/* Of kinds that may be no first stage, layers once took more than their capacity says. */
+static void test_layers_of_middle_kinds(void **state)
+{
+    static const struct {
+        uint64_t seed;
+        unsigned problem;
+    } of[] = { { 1103, 17 }, { 1132, 57 }, { 2103, 18 } };
+    (void)state;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        seed = of[k].seed;
+        one(of[k].problem);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_layers_of_middle_kinds),
     };
     const char *s = getenv("TSR_TEST_SEED"), *all = getenv("TSR_TEST_ALL");
     if (s)

@@ -144,7 +144,7 @@ tsr_status tsr_plan_build_bytes(struct tsr_plan_built *b, const uint32_t *counts
 
 /* What the layers that fit on a kind take more there than in the instance, at most.  With so much less room no more layers
  * than `fit` are there: one more and what `fit` take more is above the room.  Of a bound (problem.h) nothing: with more room
- * than its settings have, it would count more layers than they do. */
+ * than its settings have, it would count more layers than they do.  A kind for an end that it cannot have holds layers alone. */
 static uint64_t more_on(const struct tsr_plan_built *b, uint64_t k,
                         const struct tsr_plan_build_ends *ends)
 {
@@ -154,9 +154,9 @@ static uint64_t more_on(const struct tsr_plan_built *b, uint64_t k,
     if (b->p->work_k < b->p->most_k)
         return 0;
     for (uint64_t i = 0; i < b->whole.n_options; i++) {
-        uint64_t end = role == TSR_PLAN_FIRST_STAGE  ? ends[i].embed
-                       : role == TSR_PLAN_LAST_STAGE ? ends[i].head
-                                                     : 0;
+        uint64_t end = role == TSR_PLAN_FIRST_STAGE && !kind->no_first ? ends[i].embed
+                       : role == TSR_PLAN_LAST_STAGE && !kind->no_last ? ends[i].head
+                                                                       : 0;
         uint64_t need = b->whole.options[i]->workspace_bytes[k];
         if (tsr_add(need, end, &need))
             least = need < least ? need : least;
