@@ -62,7 +62,7 @@ results_end() {
         awk -F '\t' 'NR <= 10 { printf "  %8.1f s  %s\n", $2, $3 }'
     echo "phases:"
     awk '{ t = $1; sub(/^[^ ]+ /, ""); printf "  %8.1f s  %s\n", t, $0 }' "$PHASE_TIMES"
-    echo "  $(since "$GATE_START") s in all"
+    echo "  $(since "$GATE_START") s in all, seed $TSR_TEST_SEED"
     # The lines again: who reads only the end of a long log sees what failed.
     awk -F '\t' -v wrong="$WRONG_LINES" 'FILENAME == wrong { of[$1] = of[$1] "    " substr($0, length($1) + 2) "\n"; next }
         $1 == "fail" { printf "failed: %s\n%s", $3, of[$3] }' "$WRONG_LINES" "$RESULTS"
