@@ -80,19 +80,19 @@ static float exponents(const float *scores, const uint32_t *of, uint32_t n, floa
     return sum;
 }
 
-static void by_softmax(const struct tsr_model_hparams *hp, const float *scores, uint32_t *chosen,
-                       float *weight, float *scratch)
+/* Without a correction the scores choose as their softmax would. */
+static void by_softmax(const struct tsr_model_hparams *hp, const float *scores,
+                       const float *correction, uint32_t *chosen, float *weight, float *scratch)
 {
     uint32_t n = hp->experts, k = hp->experts_used;
-    float    total = 0;
+    float    total = 0, max = scores[largest(scores, n)]; /* also if its group is not chosen */
+    float    sum = exponents(scores, NULL, n, max, scratch);
     for (uint32_t i = 0; i < n; i++)
-        scratch[i] = scores[i];
-    float max = scores[largest(scratch, n)]; /* also if its group is not chosen */
+        scratch[i] = correction ? scratch[i] / sum + correction[i] : scores[i];
     keep_groups(hp, scratch);
     take_largest(scratch, n, k, chosen);
-    float sum = exponents(scores, NULL, n, max, scratch);
     for (uint32_t j = 0; j < k; j++)
-        total += weight[j] = scratch[chosen[j]] / sum;
+        total += weight[j] = tsr_engine_exp_below_0(scores[chosen[j]] - max) / sum;
     for (uint32_t j = 0; j < k && hp->router_normalize; j++)
         weight[j] /= total;
 }
@@ -151,7 +151,7 @@ void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores,
                       const float *correction, uint32_t *chosen, float *weight, float *scratch)
 {
     if (hp->router == TSR_MODEL_ROUTER_SOFTMAX)
-        by_softmax(hp, scores, chosen, weight, scratch);
+        by_softmax(hp, scores, correction, chosen, weight, scratch);
     else if (hp->router == TSR_MODEL_ROUTER_CHOSEN)
         by_chosen(hp, scores, chosen, weight, scratch);
     else if (hp->router == TSR_MODEL_ROUTER_SIGMOID)

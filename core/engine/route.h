@@ -5,7 +5,7 @@
 #include "model/model.h"
 
 /* scores [hp.experts] of one token; chosen and weight [hp.experts_used], in rising order of the expert.  correction
- * [hp.experts]: added in the choice of router SIGMOID; NULL: none.  Equal scores: the lower expert or group first.
+ * [hp.experts]: added in the choice of routers SOFTMAX and SIGMOID; NULL: none.  Equal scores: the lower expert or group first.
  * NaN among the scores gives weights of NaN.  The arithmetic is float with fixed order and its own exp(), so that every
  * machine chooses alike.  scratch: [hp.experts + hp.router_groups].  [any] */
 void tsr_engine_route(const struct tsr_model_hparams *hp, const float *scores,

@@ -119,7 +119,8 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
         TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->heads, 0, NULL, &at));
         return tsr_model_bind_set_floats(b, &l->sinks, at);
     case TSR_MODEL_PART_ROUTER_CORRECTION:
-        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->experts, 0, NULL, &at));
+        TSR_TRY(tsr_model_bind_plan_floats(b, r, layer, ".weight", hp->experts,
+                                           r->row ? hp->experts : 0, NULL, &at));
         return tsr_model_bind_set_floats(b, &l->router_correction, at);
     case TSR_MODEL_PART_CONV:
     case TSR_MODEL_PART_DECAY:

@@ -123,6 +123,15 @@ tsr_status tsr_model_bind_plan_matrix(struct tsr_model_binding *b, const struct 
     return tsr_model_bind_plan_stack(b, r, layer, 0, rows, cols, NULL, dtype, at);
 }
 
+/* Whether the tensor of all experts is stored as [experts, out, in]. */
+static bool is_upright(struct tsr_model_binding *b, const char *name, uint64_t stack, uint64_t rows,
+                       uint64_t cols)
+{
+    const struct tsr_checkpoint_stored *e = tsr_checkpoint_shards_find(b->shards, name);
+    return e && e->t->rank == 3 && e->t->shape[0] == stack && e->t->shape[1] == rows &&
+           e->t->shape[2] == cols;
+}
+
 tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                      uint64_t layer, uint32_t stack, uint64_t rows, uint64_t cols,
                                      const struct tsr_model_row_groups *groups, uint32_t *dtype,
@@ -131,8 +140,9 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
     char                          name[TSR_BIND_NAME];
     struct tsr_checkpoint_stored *e = NULL;
     const uint64_t                shape[2] = { rows, cols }, each = stack ? rows / stack : 0;
-    const uint64_t stacked[3] = { stack, r->transposed ? cols : each, r->transposed ? each : cols };
     TSR_TRY(tsr_model_bind_name(b, r, layer, ".weight", name));
+    bool           turned = r->transposed && !(r->either && is_upright(b, name, stack, each, cols));
+    const uint64_t stacked[3] = { stack, turned ? cols : each, turned ? each : cols };
     TSR_TRY(tsr_model_bind_find(b, r, name, stack ? 3 : 2, stack ? stacked : shape, &e));
     if (!e)
         return tsr_fail(b->err, TSR_E_BUG, "%s was not found", name);
@@ -148,7 +158,7 @@ tsr_status tsr_model_bind_plan_stack(struct tsr_model_binding *b, const struct t
                                                                       .at = *at,
                                                                       .groups = groups_of(groups),
                                                                       .interleaved = r->interleaved,
-                                                                      .transposed = r->transposed,
+                                                                      .transposed = turned,
                                                                       .layered = layered,
                                                                       .layer = layer });
 }

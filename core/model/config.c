@@ -10,20 +10,6 @@
 
 #define CONFIG_DEPTH 64
 
-/* What is known, for the message. */
-static void list_known(char *buf, size_t cap)
-{
-    size_t at = 0;
-    buf[0] = '\0';
-    for (uint64_t i = 0; at < cap; i++) {
-        const struct tsr_model_family *f;
-        if (tsr_model_family_at(i, &f, NULL) != TSR_OK || !f)
-            return;
-        int w = snprintf(buf + at, cap - at, "%s%s", i ? ", " : "", f->architectures[0]);
-        at += w > 0 ? (size_t)w : 0;
-    }
-}
-
 /* The family for `architectures`[0], or for `model_type` if that is absent.  Those of a rotated model are in its
  * rotation: other programs do not know the names outside. */
 static tsr_status find_family(const struct tsr_model_config_source *s, const json_t *rotation,
@@ -48,12 +34,10 @@ static tsr_status find_family(const struct tsr_model_config_source *s, const jso
     TSR_TRY(tsr_model_family_find(f, name, type, s->err));
     if (*f)
         return TSR_OK;
-    char known[700];
-    list_known(known, sizeof known);
     return tsr_fail(s->err, TSR_E_INPUT,
-                    "%s: %s \"%.80s\" is not supported; known are %s; --family "
-                    "FILE adds one",
-                    s->name, name ? "architecture" : "model_type", name ? name : type, known);
+                    "%s: %s \"%.80s\" is not supported; `tessera inspect models` lists those that "
+                    "are, and --family FILE adds one",
+                    s->name, name ? "architecture" : "model_type", name ? name : type);
 }
 
 static tsr_status keep_quantization(const struct tsr_model_config_source *s,
@@ -255,10 +239,13 @@ static tsr_status parse(struct tsr_model_config_source *s)
     TSR_TRY(tsr_model_config_rotation(s, &rotation));
     TSR_TRY(find_family(s, rotation, &c->family));
     TSR_TRY(keep_quantization(s, c));
-    if (c->family->text) {
+    c->text = c->family->text;
+    if (c->text && c->family->flat && !json_object_get(s->json, c->text))
+        c->text = NULL;
+    if (c->text) {
         json_t *inner;
-        TSR_TRY(tsr_json_sub(s->json, s->name, c->family->text, true, JSON_OBJECT, &inner, s->err));
-        tsr_model_config_note(s, c->family->text, TSR_MODEL_KEY_USED);
+        TSR_TRY(tsr_json_sub(s->json, s->name, c->text, true, JSON_OBJECT, &inner, s->err));
+        tsr_model_config_note(s, c->text, TSR_MODEL_KEY_USED);
         s->json = inner;
     }
     TSR_TRY(own_specials(s));

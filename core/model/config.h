@@ -17,6 +17,7 @@ struct tsr_model_key {
 
 struct tsr_model_config {
     const struct tsr_model_family *family;
+    const char                    *text; /* key of the object whose keys were read; NULL: the top */
     struct tsr_model_hparams       hp;
     uint64_t                       has;                   /* TSR_HAS_* */
     json_t                        *quantization;          /* quantization_config, or NULL; owned */

@@ -53,6 +53,8 @@ static bool in_rule(const struct tsr_model_hparams *hp, enum tsr_model_layers ki
         return (i + 1) % (uint64_t)n == 0;
     case TSR_MODEL_LAYERS_SLIDING:
         return hp->window[i] != 0;
+    case TSR_MODEL_LAYERS_SLIDING_OR_ALL: /* n: the window */
+        return hp->window[i] != 0 || n == 0;
     case TSR_MODEL_LAYERS_UNROTATED:
         return hp->rope_of && hp->rope_of[i] == TSR_MODEL_ROPE_OF_NONE;
     case TSR_MODEL_LAYERS_ALL:
@@ -83,8 +85,9 @@ static tsr_status windows(const struct tsr_model_config_source *s)
         return TSR_OK;
     if (f->window.when < 0 || (s->config->has & TSR_HAS_FLAG << 2 * f->window.when))
         TSR_TRY(tsr_model_config_integer(s, &f->window.size, 1, MAX_POSITIONS, &window));
-    TSR_TRY(rule_number(s, &f->window.layers, &n));
     TSR_TRY(list_of(s, f->window.types, &types));
+    if (!types) /* with a list it may be in words, as "LLLG" */
+        TSR_TRY(rule_number(s, &f->window.layers, &n));
     for (uint64_t i = 0; i < hp->layers; i++) {
         bool sliding = window != 0 && in_rule(hp, f->window.layers.kind, i, n);
         if (types)
@@ -110,6 +113,8 @@ static tsr_status ropes(const struct tsr_model_config_source *s)
         (rule->kind == TSR_MODEL_LAYERS_ALL && !rule->list))
         return TSR_OK;
     TSR_TRY(rule_number(s, rule, &n));
+    if (rule->kind == TSR_MODEL_LAYERS_SLIDING_OR_ALL)
+        TSR_TRY(tsr_model_config_integer(s, &f->window.size, 1, MAX_POSITIONS, &n));
     TSR_TRY(list_of(s, rule->list, &list));
     for (uint64_t i = 0; i < hp->layers; i++) {
         bool is = in_rule(hp, rule->kind, i, n);

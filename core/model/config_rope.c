@@ -211,11 +211,16 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
     json_t                        *o, *sliding;
     const char                    *type = "default", *old_type = NULL;
     double                         partial;
+    int64_t                        width = 0;
     r->factor = r->attention_factor = 1.0;
     r->scaling = TSR_MODEL_ROPE_NONE;
     r->original_positions = hp->max_positions;
     TSR_TRY(tsr_model_config_real(s, &f->rope.theta, 1.0, 1e15, &r->theta));
     TSR_TRY(tsr_model_config_real(s, &f->rope.partial, 0.0, 1.0, &partial));
+    if (f->rope.width.n_keys)
+        TSR_TRY(tsr_model_config_integer(s, &f->rope.width, 1, hp->head_dim, &width));
+    if (width > 0)
+        partial = (double)width / hp->head_dim;
     if (!(r->theta >= 1.0))
         return tsr_model_family_fail(f, f->rope.theta.at, s->err, "'theta' of the family is 0");
     TSR_TRY(scaling_object(s, &o, &sliding));

@@ -63,6 +63,8 @@ struct tsr_model_role {
     bool        delta;       /* of layers of the delta rule, not of those of attention */
     bool        interleaved; /* EXPERTS_GATE_UP: row 2 i is gate's, row 2 i + 1 up's */
     bool        transposed;  /* EXPERTS*: [experts, in, out] */
+    bool        either; /* EXPERTS*: transposed unless the shape is that of [experts, out, in] */
+    bool        row;    /* ROUTER_CORRECTION: [1, experts] */
     const char *suffixes[2]; /* of weight and bias; NULL: ".weight", ".bias" */
     const char *each
         [2]; /* EXPERTS*: names of single experts, '@' in them, that a folder may have instead; of
@@ -125,11 +127,12 @@ enum tsr_model_layers {
     TSR_MODEL_LAYERS_ALL,
     TSR_MODEL_LAYERS_NONE,
     TSR_MODEL_LAYERS_EVEN,
-    TSR_MODEL_LAYERS_FROM,         /* i >= n */
-    TSR_MODEL_LAYERS_EXCEPT_EVERY, /* (i + 1) % n != 0 */
-    TSR_MODEL_LAYERS_EVERY,        /* (i + 1) % n == 0 */
-    TSR_MODEL_LAYERS_SLIDING,      /* those with a window */
-    TSR_MODEL_LAYERS_UNROTATED     /* those without rope */
+    TSR_MODEL_LAYERS_FROM,           /* i >= n */
+    TSR_MODEL_LAYERS_EXCEPT_EVERY,   /* (i + 1) % n != 0 */
+    TSR_MODEL_LAYERS_EVERY,          /* (i + 1) % n == 0 */
+    TSR_MODEL_LAYERS_SLIDING,        /* those with a window */
+    TSR_MODEL_LAYERS_SLIDING_OR_ALL, /* the same; all of a model without windows */
+    TSR_MODEL_LAYERS_UNROTATED       /* those without rope */
 };
 struct tsr_model_layer_rule {
     enum tsr_model_layers  kind;
@@ -167,6 +170,7 @@ struct tsr_model_family {
     const char *architectures[TSR_FAMILY_LIST], *model_types[TSR_FAMILY_LIST];
     const char *prefixes[TSR_FAMILY_LIST]; /* of tensors, tried in order */
     const char *text; /* key of the object that has the text model's keys, or NULL */
+    bool        flat; /* config.json may have them at its top instead */
     const char *ignored[TSR_FAMILY_LIST]; /* tensors: '#' a number, '*' at the end anything */
     const char *refused[TSR_FAMILY_LIST]; /* keys that must be false or absent */
     struct tsr_model_flag flag[TSR_FAMILY_FLAGS];
@@ -192,7 +196,7 @@ struct tsr_model_family {
         bool adjacent,
             adjacent_unless; /* pairs (2 i, 2 i + 1); unless: where flag adjacent_if is false */
         int                    adjacent_if; /* index of a flag, or -1 */
-        struct tsr_model_value theta, partial;
+        struct tsr_model_value theta, partial, width;
         bool                   partial_allowed;
         const char            *scaling[TSR_FAMILY_LIST]; /* words that are allowed; empty: all */
         const struct tsr_config_node *alias; /* a map from words of config.json to ours, or NULL */

@@ -94,7 +94,8 @@ static void check_shared(struct tsr_family_reading *r, const struct tsr_config_m
     if (!f->experts.shared)
         need(r, at, "shared_router", linear(f, TSR_MODEL_SHARED_ROUTER), false,
              "'shared' of 'experts'");
-    if (!f->experts.is || f->experts.router != TSR_MODEL_ROUTER_SIGMOID)
+    if (!f->experts.is || (f->experts.router != TSR_MODEL_ROUTER_SIGMOID &&
+                           f->experts.router != TSR_MODEL_ROUTER_SOFTMAX))
         need(r, at, "router_correction", count(f, TSR_MODEL_PART_ROUTER_CORRECTION), false,
              "the choice of experts");
 }
@@ -154,6 +155,17 @@ static const char *suffix_of(const struct tsr_model_role *r)
     return r->suffixes[0] ? r->suffixes[0] : ".weight";
 }
 
+static bool by_windows(const struct tsr_model_layer_rule *rule)
+{
+    return rule->kind == TSR_MODEL_LAYERS_SLIDING || rule->kind == TSR_MODEL_LAYERS_SLIDING_OR_ALL;
+}
+
+/* Of windows or ropes. */
+static bool follows(const struct tsr_model_layer_rule *rule)
+{
+    return by_windows(rule) || rule->kind == TSR_MODEL_LAYERS_UNROTATED;
+}
+
 static void check_delta(struct tsr_family_reading *r, const struct tsr_config_mark *at)
 {
     static const struct {
@@ -178,9 +190,7 @@ static void check_delta(struct tsr_family_reading *r, const struct tsr_config_ma
         need(r, at, vectors[i].name, count(f, vectors[i].part), f->delta.is,
              f->delta.is ? "a layer of 'delta'" : "a family without 'delta'");
     need(r, at, "q_gate", linear(f, TSR_MODEL_Z), f->attn_gate, "the form of its attention");
-    if (f->delta.layers.list || f->delta.layers.except ||
-        f->delta.layers.kind == TSR_MODEL_LAYERS_SLIDING ||
-        f->delta.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
+    if (f->delta.layers.list || f->delta.layers.except || follows(&f->delta.layers))
         tsr_config_diag_error(r->d, at, "all, none, even, from, every or except_every",
                               "'layers' of 'delta' cannot be sliding or unrotated, or name a list");
     if (f->delta.is && f->position_form == TSR_MODEL_POSITIONS_ALIBI)
@@ -247,18 +257,16 @@ void tsr_family_check(struct tsr_family_reading *r, const struct tsr_config_mark
     if (f->rope.layers.except || f->window.layers.except || f->experts.layers.list)
         tsr_config_diag_error(r->d, at, NULL,
                               "only 'layers' of 'experts' has except, and it has no listed");
-    if (f->experts.layers.kind == TSR_MODEL_LAYERS_SLIDING ||
-        f->experts.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
+    if (follows(&f->experts.layers))
         tsr_config_diag_error(r->d, at, "all, even, from, every or except_every",
                               "'layers' of 'experts' cannot be sliding or unrotated");
     if (f->rope.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, "all, sliding, even, from or except_every",
                               "'layers' of 'rope' cannot be unrotated");
-    if (f->window.layers.kind == TSR_MODEL_LAYERS_SLIDING)
+    if (by_windows(&f->window.layers))
         tsr_config_diag_error(r->d, at, "all, unrotated, even, from or except_every",
                               "'layers' of 'window' cannot be sliding");
-    if (f->rope.layers.kind == TSR_MODEL_LAYERS_SLIDING &&
-        f->window.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
+    if (by_windows(&f->rope.layers) && f->window.layers.kind == TSR_MODEL_LAYERS_UNROTATED)
         tsr_config_diag_error(r->d, at, NULL,
                               "'layers' of 'rope' and of 'window' each follow from the other");
 }

@@ -17,7 +17,7 @@ struct shared {
     const struct tsr_config_node *count, *width;
 };
 static const struct tsr_choice router_words[] = {
-    { "softmax", "the largest of softmax(scores)", TSR_MODEL_ROUTER_SOFTMAX },
+    { "softmax", "the largest of softmax(scores) + correction", TSR_MODEL_ROUTER_SOFTMAX },
     { "chosen", "softmax over the largest scores", TSR_MODEL_ROUTER_CHOSEN },
     { "threshold", "one by one, by a softmax over the scores near the largest",
       TSR_MODEL_ROUTER_THRESHOLD },

@@ -13,6 +13,7 @@
 
 struct head {
     const char                   *family, *name, *summary, *text;
+    int32_t                       flat;
     const struct tsr_config_node *architectures, *model_types, *prefixes, *ignored, *refused,
         *flags, *config, *block, *latent, *rope, *window, *experts, *delta, *tensors, *gguf;
 };
@@ -22,7 +23,8 @@ struct block {
     const char                   *residual_from_norm, *affine;
 };
 struct rope {
-    const struct tsr_config_node *pairs, *theta, *partial, *scaling, *alias, *layers, *sliding;
+    const struct tsr_config_node *pairs, *theta, *partial, *width, *scaling, *alias, *layers,
+        *sliding;
 };
 struct sliding {
     const struct tsr_config_node *theta;
@@ -79,6 +81,7 @@ static const struct tsr_option head_options[] = {
     TEXT(struct head, "name", name, "Name of the family."),
     TEXT(struct head, "summary", summary, "What it is, in one line."),
     TEXT(struct head, "text", text, "Key of the object with the text model's keys."),
+    TSR_OPTION_BOOL(struct head, flat, false, "Without that object they are at the top."),
     TSR_OPTION_NODE(struct head, architectures, "Entries of architectures in config.json."),
     TSR_OPTION_NODE(struct head, model_types, "Values of model_type in config.json."),
     TSR_OPTION_NODE(struct head, prefixes, "Prefixes of tensor names, tried in order."),
@@ -111,6 +114,7 @@ static const struct tsr_option rope_options[] = {
     TSR_OPTION_NODE(struct rope, pairs, "Columns that rotate together."),
     TSR_OPTION_NODE(struct rope, theta, "Base of the frequencies."),
     TSR_OPTION_NODE(struct rope, partial, "Rotated part of a head."),
+    TSR_OPTION_NODE(struct rope, width, "Rotated columns of a head, which stand for a part."),
     TSR_OPTION_NODE(struct rope, scaling, "Scaling laws that are allowed."),
     TSR_OPTION_NODE(struct rope, alias, "Other words for scaling laws."),
     TSR_OPTION_NODE(struct rope, layers, "Layers that rotate."),
@@ -203,6 +207,7 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
     f->rope.partial = (struct tsr_model_value){
         .keys = { "partial_rotary_factor" }, .n_keys = 1, .has_def = true, .def = 1
     };
+    f->rope.width = (struct tsr_model_value){ .has_def = true };
     f->rope.sliding_theta = f->rope.theta;
     if (!map)
         return;
@@ -215,6 +220,7 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
     f->rope.sliding_theta = f->rope.theta;
     f->rope.partial_allowed = o.partial != NULL;
     tsr_family_value(r, o.partial, "partial", false, &f->rope.partial);
+    tsr_family_value(r, o.width, "width", false, &f->rope.width);
     tsr_family_strings(r, o.scaling, "scaling", f->rope.scaling, TSR_FAMILY_LIST);
     if (o.alias && o.alias->kind != TSR_CONFIG_NODE_MAP)
         tsr_config_diag_error(r->d, &o.alias->mark, NULL, "'alias' is not a mapping");
@@ -278,6 +284,7 @@ static void read_head(struct tsr_family_reading *r, const struct tsr_config_node
     f->name = h.name ? h.name : "";
     f->summary = h.summary ? h.summary : "";
     f->text = tsr_family_some(h.text);
+    f->flat = h.flat != 0;
     tsr_family_strings(r, h.architectures, "architectures", f->architectures, TSR_FAMILY_LIST);
     tsr_family_strings(r, h.model_types, "model_types", f->model_types, TSR_FAMILY_LIST);
     if (!h.architectures || !h.model_types)

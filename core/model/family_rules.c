@@ -29,7 +29,7 @@ static void rule_key(struct tsr_family_reading *r, const struct tsr_config_node 
                               "unknown key '%s' in %s", key->text, what);
 }
 
-/* all, none, even, sliding, unrotated, {from: VALUE} or {except_every: VALUE}; `listed`: KEY in both maps. */
+/* all, none, even, sliding, sliding_or_all, unrotated, {from: VALUE} or {except_every: VALUE}; `listed`: KEY in both maps. */
 void tsr_family_rule(struct tsr_family_reading *r, const struct tsr_config_node *n,
                      const char *what, struct tsr_model_layer_rule *rule)
 {
@@ -38,6 +38,7 @@ void tsr_family_rule(struct tsr_family_reading *r, const struct tsr_config_node 
         { "none", NULL, TSR_MODEL_LAYERS_NONE },
         { "even", NULL, TSR_MODEL_LAYERS_EVEN },
         { "sliding", NULL, TSR_MODEL_LAYERS_SLIDING },
+        { "sliding_or_all", NULL, TSR_MODEL_LAYERS_SLIDING_OR_ALL },
         { "unrotated", NULL, TSR_MODEL_LAYERS_UNROTATED },
     };
     int64_t kind = TSR_MODEL_LAYERS_ALL;

@@ -144,7 +144,7 @@ static bool truth(struct tsr_family_reading *r, const struct tsr_config_node *n,
     return is != 0;
 }
 
-/* How a tensor is stored: only those of all experts may be stored otherwise than as [out, in]. */
+/* How a tensor is stored: only those of all experts, and a vector as a row, may be otherwise than as is usual. */
 static void read_form(struct tsr_family_reading *r, const struct part *p,
                       const struct tsr_config_node *n, struct tsr_model_role *role)
 {
@@ -152,7 +152,14 @@ static void read_form(struct tsr_family_reading *r, const struct part *p,
     const char                   *list[4] = { 0 };
     role->bare = truth(r, tsr_config_node_get(n, "bare"), "bare");
     role->interleaved = truth(r, tsr_config_node_get(n, "interleaved"), "interleaved");
-    role->transposed = truth(r, tsr_config_node_get(n, "transposed"), "transposed");
+    const struct tsr_config_node *turned = tsr_config_node_get(n, "transposed");
+    role->either =
+        turned && turned->kind == TSR_CONFIG_NODE_SCALAR && strcmp(turned->text, "either") == 0;
+    role->transposed = role->either || truth(r, turned, "transposed");
+    role->row = truth(r, tsr_config_node_get(n, "row"), "row");
+    if (role->row && p->part != TSR_MODEL_PART_ROUTER_CORRECTION)
+        tsr_config_diag_error(r->d, &n->mark, NULL,
+                              "tensor '%s' cannot be a row: router_correction can", p->name);
     if ((role->interleaved && p->part != TSR_MODEL_PART_EXPERTS_GATE_UP) ||
         (role->transposed && p->part != TSR_MODEL_PART_EXPERTS_GATE_UP &&
          p->part != TSR_MODEL_PART_EXPERTS))
@@ -216,20 +223,20 @@ static uint64_t has_of(const struct part *p)
 static void read_tensor(struct tsr_family_reading *r, const struct part *p,
                         const struct tsr_config_node *n)
 {
-    static const char *const      keys[] = { "name",        "bias",       "when",     "bare",
-                                             "interleaved", "transposed", "suffixes", "each" };
-    struct tsr_model_role         role = { .part = p->part,
-                                           .lin = p->lin,
-                                           .bias = TSR_HAS_NEVER,
-                                           .gguf = p->gguf,
-                                           .gguf_up = p->part == TSR_MODEL_PART_EXPERTS_GATE_UP
-                                                          ? "blk.#.ffn_up_exps"
-                                                      : p->part == TSR_MODEL_PART_QKVZ_HEADS
-                                                          ? "blk.#.attn_gate"
-                                                          : NULL,
-                                           .delta = strncmp(p->name, DELTA, sizeof DELTA - 1) == 0,
-                                           .key = p->name,
-                                           .at = &n->mark };
+    static const char *const keys[] = { "name",       "bias", "when",     "bare", "interleaved",
+                                        "transposed", "row",  "suffixes", "each" };
+    struct tsr_model_role    role = { .part = p->part,
+                                      .lin = p->lin,
+                                      .bias = TSR_HAS_NEVER,
+                                      .gguf = p->gguf,
+                                      .gguf_up = p->part == TSR_MODEL_PART_EXPERTS_GATE_UP
+                                                     ? "blk.#.ffn_up_exps"
+                                                 : p->part == TSR_MODEL_PART_QKVZ_HEADS
+                                                     ? "blk.#.attn_gate"
+                                                     : NULL,
+                                      .delta = strncmp(p->name, DELTA, sizeof DELTA - 1) == 0,
+                                      .key = p->name,
+                                      .at = &n->mark };
     const struct tsr_config_node *name = n;
     if (n->kind == TSR_CONFIG_NODE_MAP) {
         for (uint64_t i = 0; i < n->n; i++) {
@@ -239,7 +246,7 @@ static void read_tensor(struct tsr_family_reading *r, const struct part *p,
             if (!known)
                 tsr_config_diag_error(
                     r->d, &n->keys[i]->mark,
-                    "name, bias, when, bare, interleaved, transposed, suffixes or each",
+                    "name, bias, when, bare, interleaved, transposed, row, suffixes or each",
                     "unknown key '%s' in tensor '%s'", n->keys[i]->text, p->name);
         }
         name = tsr_config_node_get(n, "name");

@@ -49,10 +49,10 @@ enum tsr_qk_norm {
     TSR_MODEL_QK_NORM_HEADS,
     TSR_MODEL_QK_NORM_WIDTH
 };
-/* How a router's scores choose experts and weigh them.  SOFTMAX: the largest of softmax(scores), divided by their
- * sum if router_normalize.  CHOSEN: softmax over the largest scores alone.  THRESHOLD: one after the other, by a
- * softmax over scores near the largest that is left (router_jitter; Phi-3.5-MoE).  SIGMOID: the largest of
- * sigmoid(score) + a correction of the expert; weights are the sigmoids, divided by their sum if router_normalize. */
+/* How a router's scores choose experts and weigh them.  SOFTMAX and SIGMOID: the largest of softmax(scores) or
+ * sigmoid(score), plus a correction of the expert where there is one; weights are without it, divided by their sum if
+ * router_normalize.  CHOSEN: softmax over the largest scores alone.  THRESHOLD: one after the other, by a softmax over scores
+ * near the largest that is left (router_jitter; Phi-3.5-MoE). */
 enum tsr_model_router {
     TSR_MODEL_ROUTER_SOFTMAX,
     TSR_MODEL_ROUTER_CHOSEN,
@@ -221,7 +221,7 @@ struct tsr_model_layer {
     struct tsr_model_norm q_norm, k_norm;
     struct tsr_model_norm q_a_norm, kv_a_norm; /* of latent attention's rows */
     const float          *sinks; /* [heads]: a logit of each head without a value; NULL: none */
-    const float          *router_correction; /* [experts], of router SIGMOID; NULL: none */
+    const float          *router_correction; /* [experts], of routers SOFTMAX and SIGMOID; NULL: none */
     /* of the delta rule, or NULL: the convolution's weights [2 key_heads key_dim + value_heads value_dim,
      * kernel], the logarithm of the rate of decay and the bias of the step [value_heads], a gain [value_dim] */
     const float *conv, *decay, *step, *delta_norm;

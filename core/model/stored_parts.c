@@ -109,6 +109,8 @@ tsr_status tsr_model_stored_linears(const struct tsr_model_stored_walk *w,
                   : 0;
     v.transposed = r->transposed;
     v.groups = groups;
+    if (r->either) /* of two shapes alike readers take the other one */
+        v.transposed = n * l->lin[ids[0]].w.rows != l->lin[ids[0]].w.cols * v.stack;
     for (unsigned i = 0; i < n; i++) {
         add(&v, i, &l->lin[ids[i]].w, w->o ? w->o->lin[layer][ids[i]] : NULL);
         v.values[i] = NULL;
@@ -191,6 +193,7 @@ tsr_status tsr_model_stored_router_correction(const struct tsr_model_stored_walk
     if (!holds(w, r->weight) || !tsr_model_role_in_layer(&w->m->hp, r, layer))
         return TSR_OK;
     TSR_TRY(begin(w, r, layer, &v));
+    v.dim = r->row ? w->m->hp.experts : 0;
     return vector(w, &v, w->m->layers[layer].router_correction, w->m->hp.experts);
 }
 

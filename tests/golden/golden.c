@@ -65,6 +65,12 @@ const char *const golden_names[] = {
     NULL,
 };
 
+const char *const golden_more_names[] = {
+    "dots1",    "ernie4_5",      "ernie4_5_moe", "exaone4",    "gemma",      "glm",
+    "glm4_moe", "glm4_moe_lite", "minimax_m2",   "olmoe",      "qwen2_5_vl", "qwen2_moe",
+    "qwen3_vl", "qwen3_vl_moe",  "seed_oss",     "solar_open", NULL,
+};
+
 /* As "fails the test with the sentence", for calls that return a status. */
 static void must(tsr_status st, const struct tsr_errbuf *e)
 {

@@ -19,6 +19,8 @@ struct golden {
 };
 
 extern const char *const golden_names[]; /* NULL behind the last */
+/* Families whose parts are those of the others in another choice: for the test of logits alone. */
+extern const char *const golden_more_names[];
 
 /* Fail the running test on any error. */
 void golden_load(struct golden *g, const char *name);

@@ -331,6 +331,117 @@ def deepseek_v3():
 
 
 @listed
+def glm4_moe_lite():
+    c = latent()
+    c.update(norm_topk_prob=one(True, False), rope_interleave=one(True, False))
+    del c["first_k_dense_replace"]
+    if chance(0.5):
+        c["mlp_layer_types"] = ["dense"] + ["sparse"] * (c["num_hidden_layers"] - 1)
+    return transformers.Glm4MoeLiteConfig(**c)
+
+
+def routed(c):
+    c.update(moe_intermediate_size=one(16, 24), n_routed_experts=8, n_shared_experts=one(1, 2), norm_topk_prob=one(True, False),
+             num_experts_per_tok=one(1, 2), routed_scaling_factor=one(1.0, 2.5))
+    c["n_group"], c["topk_group"] = one((1, 1), (2, 1), (4, 2))
+
+
+@listed
+def glm4_moe():
+    c = sizes(attention_bias=one(True, False), use_qk_norm=one(True, False), first_k_dense_replace=one(0, 1),
+              num_mtp_layers=one(0, 1), rope_parameters=rope_of("default", "yarn", partial_rotary_factor=one(0.25, 0.5, 1.0)))
+    routed(c)
+    return transformers.Glm4MoeConfig(**c)
+
+
+@listed
+def solar_open():
+    c = sizes(attention_bias=one(True, False), rope_parameters=rope_of("default", "yarn"))
+    routed(c)
+    del c["intermediate_size"]
+    return transformers.SolarOpenConfig(**c)
+
+
+@listed
+def dots1():
+    c = sizes(attention_bias=one(True, False), first_k_dense_replace=one(0, 1), sliding_window=one(None, 5, 8),
+              max_window_layers=one(0, 1, 2), rope_parameters=rope_of("default", "yarn"))
+    routed(c)
+    return transformers.Dots1Config(**c)
+
+
+@listed
+def minimax_m2():
+    c = sizes(rope_parameters=rope_of("default", "yarn", partial_rotary_factor=one(0.5, 1.0)))
+    experts(c, "num_local_experts")
+    return transformers.MiniMaxM2Config(**c)
+
+
+@listed
+def qwen2_moe():
+    c = sizes(square=True, qkv_bias=one(True, False), rope_parameters=rope_of("default", "yarn"),
+              norm_topk_prob=one(True, False), moe_intermediate_size=one(16, 24), decoder_sparse_step=one(1, 1, 2),
+              shared_expert_intermediate_size=one(16, 40))
+    c["mlp_only_layers"] = one([], [c["num_hidden_layers"] - 1])
+    experts(c)
+    c.update(use_sliding_window=one(True, False), sliding_window=one(6, 9), max_window_layers=c["num_hidden_layers"])
+    return transformers.Qwen2MoeConfig(**c)
+
+
+@listed
+def olmoe():
+    c = sizes(square=True, attention_bias=one(True, False), rope_parameters=rope_of("default", "yarn"),
+              norm_topk_prob=one(True, False))
+    experts(c)
+    return transformers.OlmoeConfig(**c)
+
+
+@listed
+def seed_oss():
+    c = sizes(attention_bias=one(True, False), attention_out_bias=one(True, False), mlp_bias=one(True, False),
+              rope_parameters=rope_of("default", "yarn"))
+    return transformers.SeedOssConfig(**c)
+
+
+@listed
+def ernie4_5():
+    c = sizes(use_bias=one(True, False), rope_parameters=rope_of("default"))
+    return transformers.Ernie4_5Config(**c)
+
+
+@listed
+def ernie4_5_moe():
+    c = sizes(square=True, use_bias=one(True, False), rope_parameters=rope_of("default"), moe_intermediate_size=one(16, 24),
+              moe_num_shared_experts=one(0, 1, 2), moe_layer_start_index=one(0, 1))
+    experts(c, "moe_num_experts")
+    c["moe_k"] = c.pop("num_experts_per_tok")
+    c["use_bias"] &= not c["tie_word_embeddings"]  # no model has the bias of a tied head
+    return transformers.Ernie4_5_MoeConfig(**c)
+
+
+@listed
+def exaone4():
+    c = sizes(square=True, rope_parameters=rope_of("default", "llama3"))
+    windows(c)
+    if chance(0.3):
+        c.update(sliding_window=None, layer_types=["full_attention"] * c["num_hidden_layers"])
+    return transformers.Exaone4Config(**c)
+
+
+@listed
+def glm():
+    c = sizes(attention_bias=one(True, False), rope_parameters=rope_of("default", partial_rotary_factor=one(0.25, 0.5, 1.0)))
+    return transformers.GlmConfig(**c)
+
+
+@listed
+def gemma():
+    c = sizes(square=True, tie_word_embeddings=True, attention_bias=one(True, False), rope_parameters=rope_of("default"))
+    c["head_dim"] = one(8, 16, 32)
+    return transformers.GemmaConfig(**c)
+
+
+@listed
 def opt():
     heads, before = one(2, 3, 4, 8), one(True, False)
     hidden = heads * one(8, 16)
@@ -385,6 +496,40 @@ def qwen3_5_moe_wrapped():
     text = qwen3_5_moe()
     return transformers.Qwen3_5MoeConfig(text_config=text.to_dict(), vision_config=blocks(text.hidden_size),
                                          tie_word_embeddings=text.tie_word_embeddings)
+
+
+def of_sight(rope, width):
+    """The same, of whole heads."""
+    pairs = width // 2
+    rope["mrope_section"] = [pairs - 2 * (pairs // 3), pairs // 3, pairs // 3]
+    return rope
+
+
+@listed
+def qwen2_5_vl():
+    c = sizes(square=True)
+    late_windows(c)
+    c["rope_parameters"] = of_sight(rope_of("default"), c["hidden_size"] // c["num_attention_heads"])
+    return transformers.Qwen2_5_VLConfig(text_config=c, vision_config=dict(blocks(c["hidden_size"]), window_size=4),
+                                         tie_word_embeddings=c["tie_word_embeddings"])
+
+
+@listed
+def qwen3_vl():
+    c = sizes(attention_bias=one(True, False))
+    c["rope_parameters"] = of_sight(rope_of("default"), c["head_dim"])
+    return transformers.Qwen3VLConfig(text_config=c, vision_config=blocks(c["hidden_size"]),
+                                      tie_word_embeddings=c["tie_word_embeddings"])
+
+
+@listed
+def qwen3_vl_moe():
+    c = sizes(attention_bias=one(True, False), moe_intermediate_size=one(16, 24), decoder_sparse_step=one(1, 1, 2),
+              mlp_only_layers=one([], [0]))
+    experts(c)
+    c["rope_parameters"] = of_sight(rope_of("default"), c["head_dim"])
+    return transformers.Qwen3VLMoeConfig(text_config=c, vision_config=blocks(c["hidden_size"]),
+                                         tie_word_embeddings=c["tie_word_embeddings"])
 
 
 def family(name, random):

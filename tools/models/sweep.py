@@ -6,6 +6,7 @@ A model is random weights under a random configuration (configs.py), stored by s
 F32 or BF16, and with the configuration as transformers 5 writes it or as version 4 did.  BOUND is a share of the range of the
 logits; where F32 of transformers is further off than half of it (a delta rule with slow decay), twice that holds.  A model
 that differs stays in FOLDER.  Exit status 1: one did."""
+import glob
 import json
 import math
 import os
@@ -18,6 +19,8 @@ import numpy
 import torch
 import transformers
 from safetensors.numpy import load_file
+from safetensors.torch import load_file as torch_load
+from safetensors.torch import save_file as torch_save
 
 import configs
 
@@ -27,6 +30,9 @@ CLASSES = {  # those that AutoModelForCausalLM does not make from the configurat
     "qwen3_5_moe": "Qwen3_5MoeForCausalLM",
     "gemma3_wrapped": "Gemma3ForConditionalGeneration",
     "mistral3": "Mistral3ForConditionalGeneration",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen3_vl": "Qwen3VLForConditionalGeneration",
+    "qwen3_vl_moe": "Qwen3VLMoeForConditionalGeneration",
     "qwen3_5_wrapped": "Qwen3_5ForConditionalGeneration",
     "qwen3_5_moe_wrapped": "Qwen3_5MoeForConditionalGeneration",
 }
@@ -78,6 +84,29 @@ def old_form(path):
         json.dump(c, f)
 
 
+def flat(folder):
+    """A model with vision as version 4 stored it: the text model's keys at the top, and shorter names."""
+    def short(names):
+        return {n.replace("model.language_model.", "model.").replace("model.visual.", "visual."): v for n, v in names.items()}
+
+    for path in glob.glob(f"{folder}/*.safetensors"):
+        torch_save(short(torch_load(path)), path, metadata={"format": "pt"})
+    for path in glob.glob(f"{folder}/*.index.json"):
+        with open(path) as f:
+            index = json.load(f)
+        index["weight_map"] = short(index["weight_map"])
+        with open(path, "w") as f:
+            json.dump(index, f)
+    with open(f"{folder}/config.json") as f:
+        c = json.load(f)
+    text = c.pop("text_config")
+    rope = text.pop("rope_parameters")
+    text.pop("model_type")
+    c.update(text, rope_theta=rope["rope_theta"], rope_scaling={"type": "mrope", "mrope_section": rope["mrope_section"]})
+    with open(f"{folder}/config.json", "w") as f:
+        json.dump(c, f)
+
+
 def store(model, folder, r):
     if r.random() < 0.3:  # not model.bfloat16(), which also rounds the frequencies of rope
         with torch.no_grad():
@@ -87,7 +116,10 @@ def store(model, folder, r):
     else:
         state = model.state_dict()
     model.save_pretrained(folder, state_dict=state, max_shard_size=r.choice(["50KB", "1GB"]))
-    if r.random() < 0.4:
+    older = r.random() < 0.4
+    if older and model.config.model_type == "qwen2_5_vl":
+        flat(folder)
+    elif older:
         old_form(f"{folder}/config.json")
 
 
@@ -165,4 +197,5 @@ def main():
     sys.exit(0 if all(right) else 1)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -77,7 +77,7 @@ static tsr_status outs_of(struct pass *p, const struct tsr_export_module *m,
         out[0].shape[1] = v->transposed ? v->cols : v->rows / v->stack;
         out[0].shape[2] = v->transposed ? v->rows / v->stack : v->cols;
     }
-    if (v->norm && v->dim) { /* a gain for each head */
+    if ((v->norm || v->role->row) && v->dim) { /* a gain for each head; a row */
         out[0].rank = 2;
         out[0].shape[0] = v->rows / v->dim;
         out[0].shape[1] = v->dim;

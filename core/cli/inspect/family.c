@@ -261,13 +261,13 @@ static bool add_ignored(const struct tsr_model_config *c, json_t *o, const char 
     json_t     *v;
     char        name[300];
     json_object_foreach (o, key, v) {
-        if (c->family->text && !*under && strcmp(key, c->family->text) == 0) {
+        if (c->text && !*under && strcmp(key, c->text) == 0) {
             (void)snprintf(name, sizeof name, "%.250s.", key);
             if (!add_ignored(c, v, name, ignored))
                 return false;
             continue;
         }
-        bool here = !c->family->text || *under; /* the level that the family reads */
+        bool here = !c->text || *under; /* the level that the family reads */
         if (here && was_read(c, key))
             continue;
         if (strcmp(key, "architectures") == 0 || strcmp(key, "model_type") == 0)
@@ -282,7 +282,7 @@ static bool add_ignored(const struct tsr_model_config *c, json_t *o, const char 
 /* The value of a key that was used: where the family reads it, or above. */
 static json_t *value_of(const struct tsr_model_config *c, json_t *config, const char *key)
 {
-    json_t *inner = c->family->text ? json_object_get(config, c->family->text) : config;
+    json_t *inner = c->text ? json_object_get(config, c->text) : config;
     json_t *v = json_object_get(inner, key);
     return v ? v : json_object_get(config, key);
 }
@@ -297,7 +297,7 @@ static json_t *keys_json(const struct tsr_model_config *c, json_t *config)
         bool        is = c->keys[i].use == TSR_MODEL_KEY_USED;
         json_t     *v = is ? value_of(c, config, key) : NULL;
         ok = json_array_append_new(is ? used : defaults, json_string(key)) == 0;
-        if (ok && v && (!c->family->text || strcmp(key, c->family->text) != 0))
+        if (ok && v && (!c->text || strcmp(key, c->text) != 0))
             ok = json_object_set(values, key, v) == 0;
     }
     ok = ok && add_ignored(c, config, "", ignored);
