@@ -220,8 +220,8 @@ struct tsr_model_layer {
                         TSR_MODEL_NORM_AFTER uses attn_in and ffn_in after the residual */
     struct tsr_model_norm q_norm, k_norm;
     struct tsr_model_norm q_a_norm, kv_a_norm; /* of latent attention's rows */
-    const float          *sinks; /* [heads]: a logit of each head without a value; NULL: none */
-    const float          *router_correction; /* [experts], of routers SOFTMAX and SIGMOID; NULL: none */
+    const float          *sinks;    /* [heads]: a logit of each head without a value; NULL: none */
+    const float *router_correction; /* [experts], of routers SOFTMAX and SIGMOID; NULL: none */
     /* of the delta rule, or NULL: the convolution's weights [2 key_heads key_dim + value_heads value_dim,
      * kernel], the logarithm of the rate of decay and the bias of the step [value_heads], a gain [value_dim] */
     const float *conv, *decay, *step, *delta_norm;
