@@ -171,6 +171,19 @@ static uint64_t stored_bytes(const struct tsr_checkpoint_shards *s, const struct
     return n;
 }
 
+/* From here on the model has the head that its files hold, whatever a flag says. */
+static tsr_status own_head(struct tsr_model_binding *b, struct tsr_model_config *view)
+{
+    bool own;
+    TSR_TRY(tsr_model_bind_own_head(b, &own));
+    if (!own)
+        return TSR_OK;
+    b->model->hp.tied = view->hp.tied = false;
+    view->has |= TSR_HAS_HEAD;
+    b->model->storage->has = view->has;
+    return TSR_OK;
+}
+
 /* g: the GGUF file that is read in place of a folder, or NULL; it is taken over. */
 static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, const char *folder,
                              struct tsr_gguf *g, struct tsr_hasher *hash, enum residence how,
@@ -204,6 +217,8 @@ static tsr_status load_parts(struct tsr_model *m, struct tsr_model_config *c, co
                                    .says = g ? "its metadata" : "config.json",
                                    .spare = g != NULL,
                                    .err = err };
+    if (!g)
+        TSR_TRY(own_head(&b, &view));
     if (!g && !s->is_packed)
         TSR_TRY(tsr_import_model(&b, hash, how == HEADERS, how == STREAMED ? &s->reader : NULL));
     b.packed = m->packed;
@@ -285,6 +300,10 @@ tsr_status tsr_prepacked_model_from_prepacked(struct tsr_model *m, struct tsr_pr
 {
     struct tsr_model_config c = { 0 };
     tsr_status              st = prepacked_config(p, &c, err);
+    if (st == TSR_OK && c.hp.tied && tsr_prepacked_own_head(p)) {
+        c.hp.tied = false; /* as it was when the file was written */
+        c.has |= TSR_HAS_HEAD;
+    }
     if (st == TSR_OK)
         st = begin_parts(m, &c, p->path, err);
     if (st == TSR_OK)

@@ -97,7 +97,7 @@ static void put_angles(struct tsr_engine *e, uint64_t i, uint64_t position, uint
             e->rope[k].length = length;
             e->rope[k].known = true;
         }
-        tsr_engine_rope_angles(r, e->rope[k].inv, position,
+        tsr_engine_rope_angles(r, e->rope[k].inv, length, position,
                                (float *)(void *)(f->host + f->cosine[k].offset) + i * half,
                                (float *)(void *)(f->host + f->sine[k].offset) + i * half);
     }

@@ -76,13 +76,15 @@ void tsr_engine_rope_frequencies(const struct tsr_model_rope *r, uint64_t length
     }
 }
 
-void tsr_engine_rope_angles(const struct tsr_model_rope *r, const double *inv, uint64_t position,
-                            float *cosine, float *sine)
+void tsr_engine_rope_angles(const struct tsr_model_rope *r, const double *inv, uint64_t length,
+                            uint64_t position, float *cosine, float *sine)
 {
+    bool   is_long = r->scaling == TSR_MODEL_ROPE_LONG && length > r->original_positions;
+    double attention = r->attention_factor * (is_long ? (double)r->long_ratio : 1.0);
     for (uint32_t i = 0; i < r->dim / 2; i++) {
         double angle = (double)position * inv[i];
-        cosine[i] = (float)(cos(angle) * r->attention_factor);
-        sine[i] = (float)(sin(angle) * r->attention_factor);
+        cosine[i] = (float)(cos(angle) * attention);
+        sine[i] = (float)(sin(angle) * attention);
     }
 }
 

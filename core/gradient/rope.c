@@ -37,7 +37,7 @@ tsr_status gradient_rope_angles(const struct pass *p, struct tsr_err *err)
         return tsr_fail_nomem(err, half * sizeof *inv, "frequencies");
     tsr_engine_rope_frequencies(r, p->job->tokens, inv);
     for (uint64_t t = 0; t < p->job->tokens; t++)
-        tsr_engine_rope_angles(r, inv, t, p->cosine + t * half, p->sine + t * half);
+        tsr_engine_rope_angles(r, inv, p->job->tokens, t, p->cosine + t * half, p->sine + t * half);
     free(inv);
     return TSR_OK;
 }

@@ -132,21 +132,6 @@ static tsr_status bind_role(struct tsr_model_binding *b, const struct tsr_model_
     }
 }
 
-/* A stored copy of the embedding as head; *e is NULL without one. */
-static tsr_status find_copy(struct tsr_model_binding *b, char name[TSR_BIND_NAME],
-                            struct tsr_checkpoint_stored **e)
-{
-    const struct tsr_model_family *f = b->config->family;
-    *e = NULL;
-    for (uint32_t r = 0; r < f->n_roles && !*e; r++) {
-        if (f->roles[r].part != TSR_MODEL_PART_HEAD)
-            continue;
-        TSR_TRY(tsr_model_bind_name(b, &f->roles[r], 0, ".weight", name));
-        *e = tsr_checkpoint_shards_find(b->shards, name);
-    }
-    return TSR_OK;
-}
-
 /* The head is the embedding.  A stored copy of it is accepted if it is one. */
 static tsr_status bind_tied_head(struct tsr_model_binding *b)
 {
@@ -169,16 +154,11 @@ static tsr_status bind_tied_head(struct tsr_model_binding *b)
     }
     struct tsr_checkpoint_stored *e;
     char                          name[TSR_BIND_NAME];
-    TSR_TRY(find_copy(b, name, &e));
+    TSR_TRY(tsr_model_bind_find_part(b, TSR_MODEL_PART_HEAD, name, &e));
     if (!e)
         return TSR_OK;
     const uint64_t shape[2] = { m->embed.rows, m->embed.cols };
     TSR_TRY(tsr_model_bind_find(b, &b->config->family->roles[0], name, 2, shape, &e));
-    if (e->t->dtype != m->embed.dtype)
-        return tsr_fail(b->err, TSR_E_INPUT,
-                        "%s: config.json ties the output head to the embedding, but "
-                        "\"%s\" is stored with another dtype",
-                        tsr_checkpoint_shards_path(b->shards, e), name);
     return tsr_model_bind_add_load(b, (struct tsr_model_tensor_load){
                                           .src = e, .at = embed_at, .compare = true });
 }

@@ -83,6 +83,10 @@ const float **tsr_model_delta_vector(const struct tsr_model_hparams *hp, enum ts
 uint64_t tsr_model_norm_width(const struct tsr_model_hparams *hp, enum tsr_model_part part,
                               uint64_t *row);
 
+/* Whether the files hold a head of their own although the configuration ties it to the embedding: it is stored, and its
+ * dtype or a byte is another.  Reads both tensors up to the first difference.  A head of another shape is
+ * none: binding refuses it. */
+tsr_status tsr_model_bind_own_head(struct tsr_model_binding *b, bool *own);
 /* Plans the whole model; m->layers exists.  Free with tsr_model_binding_free(). */
 tsr_status tsr_model_bind(struct tsr_model_binding *b);
 void       tsr_model_binding_free(struct tsr_model_binding *b);

@@ -230,9 +230,28 @@ static void choose_forms(struct tsr_model_config *c)
         is_set(c, f->rope.adjacent_if, true) ? f->rope.adjacent : f->rope.adjacent_unless;
 }
 
+/* A wrapper's own flag counts, as in the reference; without it that of the text model may tie, but not untie what the
+ * wrapper ties by default. */
+static tsr_status read_tied(const struct tsr_model_config_source *s, const json_t *outer)
+{
+    const struct tsr_model_value  *v = &s->config->family->tied;
+    struct tsr_model_config_source wrapper = *s;
+    bool                           inner = false;
+    bool                          *tied = &s->config->hp.tied;
+    wrapper.json = outer;
+    TSR_TRY(tsr_model_config_truth(&wrapper, v, tied));
+    const json_t *own = v->n_keys ? json_object_get(outer, v->keys[0]) : NULL;
+    if (outer == s->json || (own && !json_is_null(own)))
+        return TSR_OK;
+    TSR_TRY(tsr_model_config_truth(s, v, &inner));
+    *tied = *tied || inner;
+    return TSR_OK;
+}
+
 static tsr_status parse(struct tsr_model_config_source *s)
 {
     struct tsr_model_config *c = s->config;
+    const json_t            *outer = s->json;
     json_t                  *rotation;
     if (!json_is_object(s->json))
         return tsr_fail(s->err, TSR_E_INPUT, "%s: is not a JSON object", s->name);
@@ -249,7 +268,7 @@ static tsr_status parse(struct tsr_model_config_source *s)
         s->json = inner;
     }
     TSR_TRY(own_specials(s));
-    TSR_TRY(tsr_model_config_truth(s, &c->family->tied, &c->hp.tied));
+    TSR_TRY(read_tied(s, outer));
     TSR_TRY(read_sizes(s));
     TSR_TRY(read_scales(s));
     TSR_TRY(tsr_model_config_activation(s, &c->family->activation, &c->hp.func));

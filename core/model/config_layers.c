@@ -2,6 +2,7 @@
 #include "model/config_internal.h"
 
 #include "base/mem.h"
+#include "tessera/backend.h"
 
 #include <string.h>
 
@@ -176,6 +177,11 @@ static tsr_status delta_sizes(const struct tsr_model_config_source *s)
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_delta        *d = &s->config->hp.delta;
     uint64_t                       key_heads, value_heads, key_dim, value_dim, kernel;
+    if (s->config->hp.func != TSR_FUNC_SILU) /* the reference's convolution takes it, too */
+        return tsr_fail(s->err, TSR_E_INPUT,
+                        "%s: \"%s\" of a model with the delta rule is not silu, which is the only "
+                        "one that is supported there",
+                        s->name, f->activation.n_keys ? f->activation.keys[0] : "hidden_act");
     TSR_TRY(tsr_model_config_size(s, &f->delta.key_heads, MAX_HEADS, &key_heads));
     TSR_TRY(tsr_model_config_size(s, &f->delta.value_heads, MAX_HEADS, &value_heads));
     TSR_TRY(tsr_model_config_size(s, &f->delta.key_dim, MAX_STATE, &key_dim));

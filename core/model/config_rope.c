@@ -71,6 +71,11 @@ static tsr_status rope_long(const struct tsr_model_config_source *s, const json_
     r->attention_factor = r->factor <= 1.0 ? 1.0 : sqrt(1.0 + log(r->factor) / log(original));
     TSR_TRY(tsr_json_real(o, s->name, "attention_factor", false, 1e-6, 1e6, &r->attention_factor,
                           s->err));
+    double in_long = r->attention_factor; /* Phi-3.5-MoE has numbers in place of the computed one */
+    TSR_TRY(
+        tsr_json_real(o, s->name, "short_mscale", false, 1e-6, 1e6, &r->attention_factor, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "long_mscale", false, 1e-6, 1e6, &in_long, s->err));
+    r->long_ratio = (float)(in_long / r->attention_factor);
     TSR_TRY(factors(s, o, "short_factor", r->dim / 2, &r->short_factor));
     return factors(s, o, "long_factor", r->dim / 2, &r->long_factor);
 }
@@ -87,12 +92,12 @@ static tsr_status rope_yarn(const struct tsr_model_config_source *s, const json_
     double                 mscale = 0.0, all = 0.0;
     bool                   whole = true;
     r->scaling = TSR_MODEL_ROPE_YARN;
-    r->beta_fast = 32.0;
-    r->beta_slow = 1.0;
     TSR_TRY(original_positions(s, o, r));
     TSR_TRY(tsr_json_real(o, s->name, "factor", true, 1.0, 1e6, &r->factor, s->err));
-    TSR_TRY(tsr_json_real(o, s->name, "beta_fast", false, 1e-3, 1e6, &r->beta_fast, s->err));
-    TSR_TRY(tsr_json_real(o, s->name, "beta_slow", false, 1e-3, 1e6, &r->beta_slow, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "beta_fast", false, 0, 1e6, &r->beta_fast, s->err));
+    TSR_TRY(tsr_json_real(o, s->name, "beta_slow", false, 0, 1e6, &r->beta_slow, s->err));
+    r->beta_fast = r->beta_fast > 0.0 ? r->beta_fast : 32.0; /* 0 is absent, as in the reference */
+    r->beta_slow = r->beta_slow > 0.0 ? r->beta_slow : 1.0;
     TSR_TRY(tsr_json_real(o, s->name, "mscale", false, 0.0, 1e6, &mscale, s->err));
     TSR_TRY(tsr_json_real(o, s->name, "mscale_all_dim", false, 0.0, 1e6, &all, s->err));
     TSR_TRY(tsr_json_bool(o, s->name, "truncate", false, &whole, s->err));
@@ -195,7 +200,9 @@ static tsr_status sliding_rope(const struct tsr_model_config_source *s, const js
                           s->name, type);
 }
 
-tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
+/* By o, the object that states the scaling, or NULL; sliding: that of layers with a window, or NULL. */
+static tsr_status stated_rope(const struct tsr_model_config_source *s, const json_t *o,
+                              const json_t *sliding)
 {
     static const struct {
         const char *name;
@@ -208,11 +215,11 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
     const struct tsr_model_family *f = s->config->family;
     struct tsr_model_hparams      *hp = &s->config->hp;
     struct tsr_model_rope         *r = &hp->rope;
-    json_t                        *o, *sliding;
     const char                    *type = "default", *old_type = NULL;
     double                         partial;
     int64_t                        width = 0;
     r->factor = r->attention_factor = 1.0;
+    r->long_ratio = 1.0F;
     r->scaling = TSR_MODEL_ROPE_NONE;
     r->original_positions = hp->max_positions;
     TSR_TRY(tsr_model_config_real(s, &f->rope.theta, 1.0, 1e15, &r->theta));
@@ -223,7 +230,6 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
         partial = (double)width / hp->head_dim;
     if (!(r->theta >= 1.0))
         return tsr_model_family_fail(f, f->rope.theta.at, s->err, "'theta' of the family is 0");
-    TSR_TRY(scaling_object(s, &o, &sliding));
     if (o) {
         TSR_TRY(tsr_json_real(o, s->name, "rope_theta", false, 1.0, 1e15, &r->theta, s->err));
         TSR_TRY(
@@ -261,4 +267,21 @@ tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
     return tsr_fail(s->err, TSR_E_INPUT,
                     "%s: rope type \"%.40s\" is not supported for this family; supported: %s",
                     s->name, type, list);
+}
+
+tsr_status tsr_model_config_rope(const struct tsr_model_config_source *s)
+{
+    const struct tsr_model_family *f = s->config->family;
+    json_t                        *o, *sliding;
+    TSR_TRY(scaling_object(s, &o, &sliding));
+    if (o || !f->unstated_rope)
+        return stated_rope(s, o, sliding);
+    char where[400]; /* the object is the family's, so that messages name it */
+    (void)snprintf(where, sizeof where, "%.280s: 'unstated' of the family %.60s", s->name, f->name);
+    struct tsr_model_config_source own = *s;
+    own.name = where;
+    o = tsr_config_node_json(f->unstated_rope);
+    tsr_status st = o ? stated_rope(&own, o, sliding) : tsr_fail_nomem(s->err, 64, "rope");
+    json_decref(o);
+    return st;
 }

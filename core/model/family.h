@@ -244,8 +244,9 @@ struct tsr_model_family {
         struct tsr_model_gguf_value value[TSR_FAMILY_GGUF];
         unsigned                    n_values;
     } gguf;
-    char hash[TSR_HASH_TEXT];   /* of an added or installed file's text; "" for a built-in one */
-    struct tsr_config_doc *doc; /* owns every string */
+    char hash[TSR_HASH_TEXT]; /* of an added or installed file's text; "" for a built-in one */
+    struct tsr_config_doc        *doc;           /* owns every string */
+    const struct tsr_config_node *unstated_rope; /* rope scaling if config.json has none, or NULL */
 };
 
 /* Reads a family from YAML.  Errors of the file go to d; its memory belongs to the caller. */

@@ -23,8 +23,8 @@ struct block {
     const char                   *residual_from_norm, *affine;
 };
 struct rope {
-    const struct tsr_config_node *pairs, *theta, *partial, *width, *scaling, *alias, *layers,
-        *sliding;
+    const struct tsr_config_node *pairs, *theta, *partial, *width, *scaling, *alias, *unstated,
+        *layers, *sliding;
 };
 struct sliding {
     const struct tsr_config_node *theta;
@@ -117,6 +117,7 @@ static const struct tsr_option rope_options[] = {
     TSR_OPTION_NODE(struct rope, width, "Rotated columns of a head, which stand for a part."),
     TSR_OPTION_NODE(struct rope, scaling, "Scaling laws that are allowed."),
     TSR_OPTION_NODE(struct rope, alias, "Other words for scaling laws."),
+    TSR_OPTION_NODE(struct rope, unstated, "Scaling of a model that states none."),
     TSR_OPTION_NODE(struct rope, layers, "Layers that rotate."),
     TSR_OPTION_NODE(struct rope, sliding, "Rope of layers with a window, unscaled."),
 };
@@ -195,6 +196,16 @@ static void read_block(struct tsr_family_reading *r, const struct tsr_config_nod
     }
 }
 
+/* n if it is a mapping, else NULL: an error unless it is absent. */
+static const struct tsr_config_node *mapping(struct tsr_family_reading    *r,
+                                             const struct tsr_config_node *n, const char *key)
+{
+    if (!n || n->kind == TSR_CONFIG_NODE_MAP)
+        return n;
+    tsr_config_diag_error(r->d, &n->mark, NULL, "'%s' is not a mapping", key);
+    return NULL;
+}
+
 static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node *map)
 {
     struct tsr_model_family *f = r->f;
@@ -222,10 +233,8 @@ static void read_rope(struct tsr_family_reading *r, const struct tsr_config_node
     tsr_family_value(r, o.partial, "partial", false, &f->rope.partial);
     tsr_family_value(r, o.width, "width", false, &f->rope.width);
     tsr_family_strings(r, o.scaling, "scaling", f->rope.scaling, TSR_FAMILY_LIST);
-    if (o.alias && o.alias->kind != TSR_CONFIG_NODE_MAP)
-        tsr_config_diag_error(r->d, &o.alias->mark, NULL, "'alias' is not a mapping");
-    else
-        f->rope.alias = o.alias;
+    f->rope.alias = mapping(r, o.alias, "alias");
+    f->unstated_rope = mapping(r, o.unstated, "unstated");
     tsr_family_rule(r, o.layers, "layers", &f->rope.layers);
     if (o.sliding) {
         struct sliding s = { 0 };

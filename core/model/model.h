@@ -80,6 +80,7 @@ struct tsr_model_rope {
     double                low_freq_factor, high_freq_factor; /* llama3 */
     double                beta_fast, beta_slow;              /* yarn   */
     bool                  whole_ramp; /* yarn: the ends of the ramp are whole numbers */
+    float                 long_ratio; /* long: times attention_factor above original_positions */
     uint64_t              original_positions;
     double                attention_factor; /* multiplies cos and sin; 1 unless long or yarn */
     double                all_dim; /* yarn's mscale_all_dim where the scores carry it; 0: none */
@@ -254,7 +255,8 @@ struct tsr_model {
  * file, or the name `@demo`.  Quantized GGUF tensors that fit one of our layouts exactly become model.packed;
  * others are widened to F32.  Weights are read into sealed memory and every tensor is checked by name and
  * shape; unknown architecture or tensor, missing tensor, wrong shape and malformed files are TSR_E_INPUT.
- * headers_only: no weight is read, data pointers are NULL, hash covers config and headers.  [setup] */
+ * headers_only: no weight is read, but for a head that may be a copy of the embedding; data pointers are NULL, hash
+ * covers config and headers.  [setup] */
 tsr_status tsr_model_load(struct tsr_model **m, const char *path, bool headers_only,
                           struct tsr_err *err);
 /* The same, but the matrices of the decoder layers are read only to hash them; a layer's are in

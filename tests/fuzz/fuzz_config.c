@@ -28,6 +28,7 @@ static void check(const struct tsr_model_hparams *hp)
     const struct tsr_model_rope *r = &hp->rope;
     must(r->dim >= 2 && r->dim % 2 == 0 && r->dim <= hp->head_dim);
     must(isfinite(r->theta) && isfinite(r->factor) && isfinite(r->attention_factor));
+    must(isfinite(r->long_ratio) && r->long_ratio > 0);
     must((r->short_factor != NULL) == (r->scaling == TSR_MODEL_ROPE_LONG));
     must(hp->rope_sliding.dim == 0 || hp->rope_sliding.dim == r->dim);
     must(isfinite(hp->rope_sliding.theta) && hp->rope_of != NULL);

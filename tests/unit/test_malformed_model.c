@@ -182,6 +182,18 @@ static void test_wrapped_copy(void **state)
                        "\"text_config\":{" SIZES HEADS ",\"tie_word_embeddings\":true},"
                        "\"tie_word_embeddings\":true}");
     expect_good();
+    /* no head and no flag: the wrapper ties by default; a flag of the text model does not untie it */
+    put_tensors("model.safetensors", t + 1, COUNT(t) - 1);
+    put("config.json", "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],"
+                       "\"text_config\":{" SIZES HEADS "}}");
+    expect_good();
+    put("config.json", "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],"
+                       "\"text_config\":{" SIZES HEADS ",\"tie_word_embeddings\":false}}");
+    expect_good();
+    put("config.json", "{\"architectures\":[\"Mistral3ForConditionalGeneration\"],"
+                       "\"text_config\":{" SIZES HEADS ",\"tie_word_embeddings\":true},"
+                       "\"tie_word_embeddings\":false}");
+    expect_bad(folder, "language_model.lm_head.weight");
 }
 
 /* Spellings that are right too: tied without a head, names without prefix. */
@@ -283,6 +295,11 @@ static void test_config(void **state)
         { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":[1],"
           "\"long_factor\":[0],\"original_max_position_embeddings\":8}}",
           "config.json", "long_factor\"[0]" },
+        { "{\"architectures\":[\"Qwen3NextForCausalLM\"]," SIZES HEADS ",\"hidden_act\":\"gelu\"}",
+          "config.json", "hidden_act" },
+        { "{" ARCH SIZES HEADS ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2,\"beta_fast\":-1,"
+          "\"original_max_position_embeddings\":8}}",
+          "config.json", "beta_fast -1" },
         { "{" ARCH SIZES HEADS ",\"rope_parameters\":{\"full_attention\":{}}}", "config.json",
           "rope_parameters" },
         { "{" ARCH SIZES HEADS ",\"partial_rotary_factor\":0.5}", "config.json",
@@ -370,7 +387,7 @@ static void test_tensors(void **state)
         put_tensors("model.safetensors", t, COUNT(t));
         expect_bad("model.safetensors", strangers[i]);
     }
-    /* tied: a stored head must be the embedding */
+    /* tied: a stored head that is not the embedding is the model's own; one of another shape is none */
     put_tensors("model.safetensors", tiny, COUNT(tiny));
     put("config.json", "{" ARCH SIZES HEADS ",\"tie_word_embeddings\":true}");
     expect_good();
@@ -385,6 +402,19 @@ static void test_tensors(void **state)
     text[head] ^= 1;
     put_bytes("model.safetensors", text, n);
     free(text);
+    struct tsr_model *m = NULL;
+    for (int headers = 0; headers < 2; headers++) {
+        assert_int_equal(tsr_model_load(&m, at("."), headers, &e.err), TSR_OK);
+        assert_false(m->hp.tied);
+        if (!headers)
+            assert_int_equal(memcmp(m->head.w.data, m->embed.data, 8 * 4 * sizeof(float) - 1), 0);
+        tsr_model_destroy(m);
+    }
+    memcpy(t, tiny, sizeof tiny);
+    for (size_t i = 0; i < COUNT(tiny); i++)
+        if (strcmp(t[i].name, "lm_head.weight") == 0)
+            t[i].shape[0] = 7;
+    put_tensors("model.safetensors", t, COUNT(tiny));
     expect_bad("model.safetensors", "lm_head.weight");
 }
 

@@ -391,7 +391,29 @@ static void test_rope(void **state)
     assert_int_equal(r->dim, 12);
     assert_int_equal(r->original_positions, 16);
     assert_true(fabs(r->attention_factor - sqrt(1.75)) < 1e-12); /* 1 + ln 8 / ln 16 */
-    assert_true(r->long_factor[5] == 2.5f);
+    assert_true(r->long_factor[5] == 2.5f && r->long_ratio == 1);
+    tsr_model_config_free(&c);
+    /* Phi-3.5-MoE: numbers in place of the computed factor */
+    parse(&c, "PhimoeForCausalLM",
+          ",\"max_position_embeddings\":128,\"rope_scaling\":{\"type\":\"longrope\","
+          "\"short_factor\":[1,1,1,1,1,1,1,1],\"long_factor\":[2,2,2,2,2,2,2,2],"
+          "\"short_mscale\":1.25,\"long_mscale\":1.5,\"original_max_position_embeddings\":32}");
+    assert_true(r->attention_factor == 1.25 && r->long_ratio == 1.2f);
+    tsr_model_config_free(&c);
+    /* yarn: 0 and null are the default */
+    parse(&c, llama,
+          ",\"rope_scaling\":{\"type\":\"yarn\",\"beta_fast\":0,\"beta_slow\":null,"
+          "\"factor\":4.0,\"original_max_position_embeddings\":1024}");
+    assert_true(r->beta_fast == 32.0 && r->beta_slow == 1.0);
+    tsr_model_config_free(&c);
+    /* gpt-oss: a config without an object means yarn, one that states a law means that */
+    parse(&c, "GptOssForCausalLM", ",\"rope_theta\":5000");
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_YARN);
+    assert_true(r->theta == 5000 && r->factor == 32.0 && !r->whole_ramp);
+    assert_int_equal(r->original_positions, 4096);
+    tsr_model_config_free(&c);
+    parse(&c, "GptOssForCausalLM", ",\"rope_parameters\":{\"rope_type\":\"default\"}");
+    assert_int_equal(r->scaling, TSR_MODEL_ROPE_NONE);
     tsr_model_config_free(&c);
 }
 

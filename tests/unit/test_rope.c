@@ -76,6 +76,7 @@ static void longrope_takes_factors_by_length(void **state)
                                 .scaling = TSR_MODEL_ROPE_LONG,
                                 .original_positions = 32,
                                 .attention_factor = 1.25,
+                                .long_ratio = 1.5f,
                                 .short_factor = narrow,
                                 .long_factor = wide };
     double                inv[2];
@@ -88,9 +89,11 @@ static void longrope_takes_factors_by_length(void **state)
     tsr_engine_rope_frequencies(&r, 33, inv);
     near(inv[0], 0.5, TIGHT);
     near(inv[1], 0.0125, TIGHT);
-    tsr_engine_rope_angles(&r, inv, 40, c, s);
-    assert_true(c[0] == (float)(1.25 * cos(20.0)) && s[0] == (float)(1.25 * sin(20.0)));
-    assert_true(c[1] == (float)(1.25 * cos(40 * inv[1])));
+    tsr_engine_rope_angles(&r, inv, 41, 40, c, s);
+    assert_true(c[0] == (float)(1.875 * cos(20.0)) && s[0] == (float)(1.875 * sin(20.0)));
+    assert_true(c[1] == (float)(1.875 * cos(40 * inv[1])));
+    tsr_engine_rope_angles(&r, inv, 32, 31, c, s);
+    assert_true(c[0] == (float)(1.25 * cos(15.5)) && s[0] == (float)(1.25 * sin(15.5)));
 }
 
 /* At a position where an angle in F32 is already off by 1e-3, ours is the rounded double. */
@@ -101,7 +104,7 @@ static void far_positions_keep_their_angle(void **state)
     float                 c[1], s[1];
     (void)state;
     tsr_engine_rope_frequencies(&r, 1, inv);
-    tsr_engine_rope_angles(&r, inv, 1000003, c, s);
+    tsr_engine_rope_angles(&r, inv, 1, 1000003, c, s);
     assert_true(c[0] == (float)cos(1000003.0) && s[0] == (float)sin(1000003.0));
 }
 

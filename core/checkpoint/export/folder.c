@@ -33,9 +33,11 @@ static tsr_status edit(struct tsr_export *x, json_t *c, json_t *quantization)
     (void)json_object_del(c, "quantization_config");
     bool ok = f && json_object_set_new(c, key, json_string(torch_name(x->dtype))) == 0 &&
               json_object_set_new(c, "architectures", json_pack("[s]", f->architectures[0])) == 0;
-    /* a packed head no longer equals the embedding */
+    /* a packed head no longer equals the embedding, and one of its own never did */
     const struct tsr_model_overlay *o = x->o ? x->o : x->m->packed;
-    if (ok && x->m->hp.tied && o && o->head && o->head != o->embed)
+    bool                            apart = x->m->hp.tied ? o && o->head && o->head != o->embed
+                                                          : json_is_true(json_object_get(c, "tie_word_embeddings"));
+    if (ok && apart)
         ok = json_object_set_new(c, "tie_word_embeddings", json_false()) == 0;
     if (ok && quantization)
         ok = json_object_set(c, "quantization_config", quantization) == 0;

@@ -93,6 +93,12 @@ static tsr_status put_rope(struct tsr_export *x, const struct meta *m)
     case TSR_MODEL_ROPE_LLAMA3:
         return TSR_OK;
     case TSR_MODEL_ROPE_LONG:
+        if (r->long_ratio != 1.0F)
+            return tsr_fail(x->err, TSR_E_INPUT,
+                            "%s: long rope of %s scales cosine and sine by %g in short texts and "
+                            "%g in long ones, and gguf has one number; export to hf",
+                            x->path, x->m->path, r->attention_factor,
+                            r->attention_factor * (double)r->long_ratio);
         if (tsr_export_gguf_rope_tensors(r, NULL) == 2)
             put_long(m, r);
         return TSR_OK;
@@ -117,7 +123,8 @@ unsigned tsr_export_gguf_rope_tensors(const struct tsr_model_rope *r, const char
 {
     static const char *const one[] = { "rope_freqs.weight" };
     static const char *const two[] = { "rope_factors_short.weight", "rope_factors_long.weight" };
-    bool                     same = r->scaling == TSR_MODEL_ROPE_LONG && r->attention_factor == 1;
+    bool                     same =
+        r->scaling == TSR_MODEL_ROPE_LONG && r->attention_factor == 1 && r->long_ratio == 1.0F;
     for (uint32_t i = 0; same && i < r->dim / 2; i++)
         same = r->short_factor[i] == r->long_factor[i];
     bool single = same || r->scaling == TSR_MODEL_ROPE_LLAMA3;

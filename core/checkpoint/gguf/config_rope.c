@@ -146,6 +146,9 @@ tsr_status tsr_gguf_config_rope(struct tsr_gguf_config_out *o, int64_t head_dim)
                                           json_real((double)rotated / (double)head_dim)));
     json_t    *r = json_object();
     tsr_status st = r ? put_rope(o, r) : tsr_fail_nomem(o->err, 64, "rope_scaling");
+    if (st == TSR_OK && json_object_size(r) == 0 && o->f->unstated_rope &&
+        json_object_set_new(r, "rope_type", json_string("default")) != 0) /* none is said: none */
+        st = tsr_fail_nomem(o->err, 64, "rope_scaling");
     if (st == TSR_OK && json_object_size(r) > 0 && json_object_set(o->j, "rope_scaling", r) != 0)
         st = tsr_fail_nomem(o->err, 64, "rope_scaling");
     json_decref(r);

@@ -171,10 +171,6 @@ static tsr_status bind_matrix(struct bind *b, const struct tsr_prepacked_model_p
         part->part != TSR_MODEL_PART_EMBED)
         return tsr_fail(err, TSR_E_INPUT, "%s: \"packed\": only linears, head and embedding can be",
                         where);
-    if (part->optional && !described)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s: is there, but config.json ties the output head to the embedding",
-                        where);
     if (described)
         TSR_TRY(read_packed(b, part, where, described, &packed, err));
     else
@@ -214,6 +210,13 @@ static tsr_status bind_part(void *ctx, const struct tsr_prepacked_model_part *pa
                             struct tsr_err *err)
 {
     return part->w ? bind_matrix(ctx, part, err) : bind_vector(ctx, part, err);
+}
+
+bool tsr_prepacked_own_head(const struct tsr_prepacked *p)
+{
+    json_t *j = json_object_get(p->weights, "lm_head");
+    json_t *kind = j ? json_array_get(p->kinds, tsr_prepacked_kind(j)) : NULL;
+    return kind && !json_object_get(kind, "packed");
 }
 
 tsr_status tsr_prepacked_bind(struct tsr_prepacked *p, struct tsr_model *m, bool headers_only,

@@ -122,6 +122,8 @@ tsr_status tsr_prepacked_model_parts(struct tsr_model *m, uint64_t layer,
                                      tsr_prepacked_part_visit visit, void *ctx,
                                      struct tsr_err *err);
 
+/* Whether p holds a head that is not packed, as of a model whose head is its own. */
+bool tsr_prepacked_own_head(const struct tsr_prepacked *p);
 /* Fills m, whose hparams, names and layers are set, from p: m->packed, views on vectors, shapes.
  * headers_only: no vector is read. */
 tsr_status tsr_prepacked_bind(struct tsr_prepacked *p, struct tsr_model *m, bool headers_only,

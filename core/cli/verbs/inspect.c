@@ -352,8 +352,9 @@ const struct tsr_verb tsr_verb_inspect = {
         "device profile.\n"
         "\n"
         "A plugin's file is loaded in a child process, so a damaged file does no harm. No "
-        "weight is read (except for --verify). No function of a plugin is called, except that "
-        "a device describes itself. Which statistics a quantizer needs depends on shape and "
+        "weight is read, except for --verify and to tell an LM head from a copy of the "
+        "embedding. No function of a plugin is called, except that a device describes itself. "
+        "Which statistics a quantizer needs depends on shape and "
         "options, so only its code knows. --probe runs that code in a child process and also "
         "reports how it ended if it gave no answer.",
     .options = options,
