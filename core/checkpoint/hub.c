@@ -51,14 +51,19 @@ static char *join3(const char *a, const char *b, const char *c)
     return abc;
 }
 
+static const char *chosen; /* by tsr_checkpoint_hub_use() */
+
+void tsr_checkpoint_hub_use(const char *folder)
+{
+    chosen = folder && *folder ? folder : NULL;
+}
+
 /* The cache; fresh memory, NULL: out of memory or no home. */
 static char *cache_of(void)
 {
-    const char *cache = getenv("HF_HUB_CACHE"), *home = getenv("HF_HOME"), *user = getenv("HOME");
-    if (cache && *cache)
-        return tsr_strdup(cache);
-    if (home && *home)
-        return tsr_path_join(home, "hub");
+    const char *user = getenv("HOME");
+    if (chosen)
+        return tsr_strdup(chosen);
     return user && *user ? tsr_path_join(user, ".cache/huggingface/hub") : NULL;
 }
 
@@ -101,16 +106,17 @@ tsr_status tsr_checkpoint_hub_find(const char *name, char **folder, struct tsr_e
     char *cache = cache_of();
     if (!cache)
         return tsr_fail(err, TSR_E_INPUT,
-                        "%s: there is no cache of the hub: HF_HUB_CACHE, HF_HOME and HOME are not "
-                        "set",
+                        "%s: there is no cache of the hub, because the user has no home folder; "
+                        "--hf-cache FOLDER names one",
                         name);
     char      *model = tsr_path_join(cache, base);
     tsr_status st =
         model ? snapshot(model, id.revision, folder, err) : tsr_fail_nomem(err, 64, name);
     if (st == TSR_OK && !*folder)
         st = tsr_fail(err, TSR_E_INPUT,
-                      "%s: is not in the cache %s; `hf download %s%s%s%s%s` puts it there", name,
-                      cache, id.org, *id.org ? "/" : "", id.name,
+                      "%s: is not in the cache %s; `hf download %s%s%s%s%s` puts it into the "
+                      "cache under the home folder, --hf-cache names another",
+                      name, cache, id.org, *id.org ? "/" : "", id.name,
                       strcmp(id.revision, "main") != 0 ? " --revision " : "",
                       strcmp(id.revision, "main") != 0 ? id.revision : "");
     free(model);

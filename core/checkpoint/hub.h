@@ -1,6 +1,6 @@
 /* checkpoint/hub.h - models and data sets in the local cache of the Hugging Face hub.  Nothing is downloaded.
  *
- *   HF_HUB_CACHE, else HF_HOME/hub, else ~/.cache/huggingface/hub
+ *   the folder of tsr_checkpoint_hub_use(), else ~/.cache/huggingface/hub; no variable of the environment moves it
  *     models--ORG--NAME/refs/main            the commit of a branch or tag, as text
  *     models--ORG--NAME/snapshots/COMMIT/    the files, as links
  */
@@ -12,6 +12,10 @@
 #include <stdbool.h>
 
 #define TSR_HUB_PREFIX "hf:"
+
+/* Sets the cache for this process: borrowed, and kept as long as models are looked for.  NULL or "": the default place.
+ * [setup] */
+void tsr_checkpoint_hub_use(const char *folder);
 
 /* The snapshot that "hf:ORG/NAME" or "hf:ORG/NAME@REVISION" names; a revision is a branch, a tag or a commit, and
  * main by default.  Fresh memory.  TSR_E_INPUT with the command that downloads it if it is not there.  [any] */

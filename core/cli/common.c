@@ -15,7 +15,7 @@ const struct tsr_option tsr_common_options[] = {
     TSR_OPTION_REPEAT(struct tsr_cli_common, plugin_path, "PATH",
                       "a plugin or a folder of plugins, searched first; may be repeated"),
     TSR_OPTION_PATH(struct tsr_cli_common, hf_cache, "", "FOLDER",
-                    "the hub's cache for hf:ORG/NAME; default HF_HUB_CACHE or the usual place"),
+                    "the hub's cache for hf:ORG/NAME; default ~/.cache/huggingface/hub"),
     TSR_OPTION_REPEAT(struct tsr_cli_common, family, "FILE",
                       "a model family, as in configs/families; may be repeated"),
     TSR_OPTION_REPEAT(struct tsr_cli_common, set, "KEY=VALUE",

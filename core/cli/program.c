@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/output.h"
 #include "base/stdout.h"
+#include "checkpoint/hub.h"
 #include "cli/args.h"
 #include "cli/failure.h"
 #include "cli/help.h"
@@ -87,8 +88,7 @@ static tsr_status run(struct tsr_cli_args *a, struct tsr_cli *c, struct tsr_err 
     c->sets = o->set.v;
     c->n_sets = o->set.n;
     c->verb = a->verb;
-    if (*o->hf_cache && setenv("HF_HUB_CACHE", o->hf_cache, 1) != 0)
-        return tsr_fail_nomem(err, strlen(o->hf_cache), "--hf-cache");
+    tsr_checkpoint_hub_use(o->hf_cache);
     TSR_TRY(add_families(c, &o->family, err));
     TSR_TRY(a->verb->run(c, a->opts, a->args, a->n_args, err));
     return tsr_cli_flush(err);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "config/doc.h"
 #include "model/family.h"
+#include "pipeline/step.h"
 #include "plugin/kv_codec.h"
 
 #include <stdlib.h>
@@ -168,6 +169,16 @@ static tsr_status check_codecs(struct tsr_pipeline_job *job, const struct tsr_pi
     return TSR_OK;
 }
 
+/* The keys of our steps that name what a step writes. */
+static void check_outputs(const struct tsr_pipeline_job *job, const struct tsr_pipeline_job_step *s,
+                          struct tsr_diag *d)
+{
+    static const char *const keys[] = { "to", "output", "html", "save_kld", "log_samples" };
+    for (size_t i = 0; !s->external && i < sizeof keys / sizeof *keys; i++)
+        if (option_of(s->step->options, s->step->n_options, keys[i]))
+            tsr_pipeline_check_output(job, s->node, keys[i], d);
+}
+
 static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *s,
                              struct tsr_diag *d, struct tsr_err *err)
 {
@@ -191,6 +202,7 @@ static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_j
     if (!s->external) /* its keys are its own, whatever their names */
         inherit(job, step, s->node, s->opts);
     free(also);
+    check_outputs(job, s, d);
     if (!s->external && tsr_config_diag_errors(d) == before)
         TSR_TRY(check_codecs(job, s, d, err));
     if (step->check && (tsr_config_diag_errors(d) == before ||
@@ -239,6 +251,48 @@ static tsr_status find_step(struct tsr_pipeline_job *job, struct tsr_pipeline_jo
     return TSR_OK;
 }
 
+/* Names of the steps behind number i; "" for one that is none. */
+static const char *name_behind(const struct tsr_config_node *list, uint64_t i)
+{
+    const struct tsr_config_node *item = i < list->n ? list->items[i] : NULL;
+    return !item                                               ? NULL
+           : item->kind == TSR_CONFIG_NODE_SCALAR              ? item->text
+           : item->kind == TSR_CONFIG_NODE_MAP && item->n == 1 ? item->keys[0]->text
+                                                               : "";
+}
+
+/* A plan whose batch runs without a step between that packs is packed while it is loaded, when no statistics are at
+ * hand.  Where it names no quantizer, it gets one that needs none. */
+static tsr_status choose_quantizer(struct tsr_pipeline_job *job, const struct tsr_config_node *list,
+                                   uint64_t i, const struct tsr_pipeline_job_step *s,
+                                   struct tsr_err *err)
+{
+    const char *name = name_behind(list, i);
+    if (!name || strcmp(name, "plan") != 0 || s->node->kind != TSR_CONFIG_NODE_MAP ||
+        tsr_config_node_get(s->node, "use") || tsr_config_node_get(s->node, "candidates"))
+        return TSR_OK;
+    while ((name = name_behind(list, ++i)) && strcmp(name, "run") != 0)
+        if (strcmp(name, "quantize") == 0 || strcmp(name, "plan") == 0)
+            return TSR_OK;
+    if (!name)
+        return TSR_OK;
+    if (!job->doc->defaults)
+        job->doc->defaults = tsr_config_doc_source(job->doc, "default", "", 0, true);
+    const struct tsr_config_mark m = { job->doc->defaults, 1, 1, 1 };
+    struct tsr_config_node      *k = tsr_config_doc_node(job->doc, TSR_CONFIG_NODE_SCALAR, &m),
+                           *v = tsr_config_doc_node(job->doc, TSR_CONFIG_NODE_SCALAR, &m);
+    if (k)
+        k->text = tsr_config_doc_strndup(job->doc, "use", 3);
+    if (v)
+        v->text = tsr_config_doc_strndup(job->doc, "rtn", 3);
+    if (v)
+        v->quoted = true; /* as other defaults that are texts */
+    return k && v && k->text && v->text &&
+                   tsr_config_doc_put(job->doc, (struct tsr_config_node *)(uintptr_t)s->node, k, v)
+               ? TSR_OK
+               : tsr_fail_nomem(err, 64, "option defaults");
+}
+
 tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_registry *r,
                                   struct tsr_diag *d, struct tsr_err *err)
 {
@@ -270,6 +324,7 @@ tsr_status tsr_pipeline_job_check(struct tsr_pipeline_job *job, struct tsr_regis
         if (!found)
             continue;
         s->steps[s->n++] = step;
+        TSR_TRY(choose_quantizer(job, list, i, &step, err));
         tsr_pipeline_job_link(job);
         TSR_TRY(check_step(job, &s->steps[s->n - 1], d, err));
     }

@@ -160,6 +160,21 @@ static bool take_model(json_t *old, json_t *now)
     return moved;
 }
 
+/* What a run with retry_errors leaves is the same job's: a run without it finds it done.  One with it is another. */
+static void forgive_retry(json_t *old, json_t *now)
+{
+    json_t *a = json_object_get(json_object_get(old, "options"), "pipeline"),
+           *b = json_object_get(json_object_get(now, "options"), "pipeline");
+    for (size_t i = 0; i < json_array_size(a) && i < json_array_size(b); i++) {
+        json_t *was = json_object_get(json_array_get(a, i), "run"),
+               *is = json_object_get(json_array_get(b, i), "run");
+        if (json_is_true(json_object_get(is, "retry_errors")))
+            continue;
+        (void)json_object_del(was, "retry_errors");
+        (void)json_object_del(is, "retry_errors");
+    }
+}
+
 /* What to do with the folder of an earlier job: take its results, refuse, or start over. A job without
  * results may be corrected and run again in its folder. */
 static tsr_status reopen(struct tsr_pipeline_job *job, json_t *old, json_t *now, bool *done,
@@ -172,6 +187,7 @@ static tsr_status reopen(struct tsr_pipeline_job *job, json_t *old, json_t *now,
     free(results);
     tsr_pipeline_run_strip_ways(json_object_get(old, "options"));
     tsr_pipeline_run_strip_ways(json_object_get(now, "options"));
+    forgive_retry(old, now);
     bool moved = take_model(old, now);
     tsr_pipeline_manifest_differences(old, now, &d);
     if (job->state->options.again || (d.n && !finished))

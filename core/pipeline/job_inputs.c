@@ -1,6 +1,7 @@
 /* What a job reads and where it writes: inputs with their hashes, outputs, the model and its tokenizer. */
 #include "checkpoint/tokenizer.h"
 #include "pipeline/job.h"
+#include "pipeline/step.h"
 
 #include "base/file.h"
 #include "base/log.h"
@@ -55,16 +56,25 @@ static bool leads_out(const char *path)
     return false;
 }
 
+#define LEADS_OUT "output '%.300s' leads out of the job folder; give an absolute path for that"
+
+void tsr_pipeline_check_output(const struct tsr_pipeline_job *job,
+                               const struct tsr_config_node *map, const char *key,
+                               struct tsr_diag *d)
+{
+    const struct tsr_config_node *n = tsr_config_node_get(map, key);
+    if (n && n->kind == TSR_CONFIG_NODE_SCALAR && !job->loose && *n->text != '/' &&
+        leads_out(n->text))
+        tsr_config_diag_error(d, &n->mark, NULL, LEADS_OUT, n->text);
+}
+
 tsr_status tsr_pipeline_job_output(const struct tsr_pipeline_job *job, const char *path,
                                    char **full, struct tsr_err *err)
 {
     if (!*path)
         return tsr_fail(err, TSR_E_INPUT, "the name of an output file is empty");
     if (!job->loose && *path != '/' && leads_out(path))
-        return tsr_fail(err, TSR_E_INPUT,
-                        "output '%s' leads out of the job folder; give an absolute "
-                        "path for that",
-                        path);
+        return tsr_fail(err, TSR_E_INPUT, LEADS_OUT, path);
     *full = job->loose ? tsr_strdup(path) : tsr_path_join(job->out, path);
     if (job->loose)
         return *full ? TSR_OK : tsr_fail_nomem(err, strlen(path), path);

@@ -33,6 +33,12 @@ void tsr_pipeline_check_strings(const struct tsr_config_node *list, const char *
 void tsr_pipeline_check_input(const struct tsr_pipeline_job *job, const struct tsr_config_node *map,
                               const char *key, struct tsr_diag *d);
 
+/* Checks that the path named by `key` of a step's map may be written: it stays in the job folder or is absolute.  The
+ * error is at its place, before anything runs. */
+void tsr_pipeline_check_output(const struct tsr_pipeline_job *job,
+                               const struct tsr_config_node *map, const char *key,
+                               struct tsr_diag *d);
+
 /* Options of an evaluation, shared by the steps eval and compare. */
 struct tsr_pipeline_eval_keys {
     const char *text, *join;

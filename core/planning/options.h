@@ -27,7 +27,7 @@ extern const struct tsr_choice tsr_latency_choices[2], tsr_planning_experts_choi
 // clang-format off
 #define TSR_PLAN_OPTION_LIST \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, bits, "Bit widths to choose from, 16 the original weights: [3, 4, 8, 16]."), \
-    TSR_OPTION_STRING(struct tsr_planning_plan_keys, use, "gptq", "The quantizer of these bit widths; its options are keys next to it."), \
+    TSR_OPTION_STRING(struct tsr_planning_plan_keys, use, "gptq", "The quantizer of these bit widths; its options are keys next to it. Where a step run follows and no step quantize between: rtn."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, candidates, \
                     "Instead of bits: [{use: gptq, bits: 3}, {use: int8}, original]."), \
     TSR_OPTION_NODE(struct tsr_planning_plan_keys, quality, \

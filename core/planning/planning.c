@@ -185,6 +185,42 @@ static tsr_status read_solver(struct tsr_planning *pl, const struct tsr_pipeline
     return TSR_OK;
 }
 
+/* The width in "gptq:bits=4,group=128"; 0: the plugin's own, or the original's. */
+static unsigned long width_of(const char *text)
+{
+    const char *at = strstr(text, ":bits=");
+    return at ? strtoul(at + strlen(":bits="), NULL, 10) : 0;
+}
+
+/* A limit of 4 bits everywhere that no candidate can have is said here already: `indicators` before this step takes
+ * long.  What only the model tells is left to the step. */
+static void check_limit(const struct tsr_planning *pl, const struct tsr_planning_plan_keys *k,
+                        const struct tsr_config_node *node, struct tsr_diag *d)
+{
+    const struct tsr_plan_problem_options *o = &pl->options;
+    const struct tsr_config_node          *at = k->quality      ? k->quality
+                                                : k->bits       ? k->bits
+                                                : k->candidates ? k->candidates
+                                                                : node;
+    const char    uniform[] = "uniform-", *said = o->at_least ? o->at_least : "uniform-4";
+    char         *end;
+    bool          given = o->theta > 0 || o->max_omega >= 0 || o->max_kl > 0 || *o->indicators;
+    unsigned long want = 0;
+    if (strncmp(said, uniform, strlen(uniform)) == 0)
+        want = strtoul(said + strlen(uniform), &end, 10);
+    if (want == 0 || want >= 16 || *end || (!o->at_least && (given || pl->n_texts == 1)))
+        return;
+    for (uint64_t i = 0; i < pl->n_texts; i++) {
+        unsigned long width = width_of(pl->texts[i]);
+        if (width == want || (!width && strcmp(pl->texts[i], "original") != 0))
+            return;
+    }
+    tsr_config_diag_error(d, &at->mark, "give quality: {at_least: uniform-N}, max_omega or theta",
+                          "no candidate has %lu bits, %s", want,
+                          o->at_least ? "which 'at_least' names"
+                                      : "which is the limit where 'quality' names none");
+}
+
 tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *job,
                              const struct tsr_planning_plan_keys *k,
                              const struct tsr_config_node *node, struct tsr_diag *d,
@@ -240,6 +276,8 @@ tsr_status tsr_planning_read(struct tsr_planning *pl, struct tsr_pipeline_job *j
     pl->options.chosen = (k->bits && k->bits->kind != TSR_CONFIG_NODE_NULL) ||
                          (k->candidates && k->candidates->kind != TSR_CONFIG_NODE_NULL) ||
                          k->expert_groups > 1;
+    if (pl->n_texts && tsr_config_diag_errors(d) == 0)
+        check_limit(pl, k, node, d);
     return read_solver(pl, job, k, node, d, err);
 }
 

@@ -68,6 +68,10 @@ tsr_status tsr_plugin_registry_add_standard(struct tsr_registry *r, struct tsr_e
     if (r->standard)
         return TSR_OK;
     char *exe = tsr_plugin_executable();
+    if (!exe && errno == ENOENT) /* plugins of another build could stand where its own were */
+        return tsr_fail(err, TSR_E_IO,
+                        "the program's own file is gone: it was removed or replaced after it "
+                        "started; run the command again");
     if (!exe)
         return tsr_fail_errno(err, errno, "/proc/self/exe", "read");
     char *dir = tsr_path_dir(exe);

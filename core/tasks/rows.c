@@ -221,6 +221,13 @@ tsr_status tsr_tasks_rows_find(struct tsr_tasks_rows *r, const struct tsr_tasks_
     struct files f = { .path = tsr_new(MAX_FILES, sizeof *f.path) };
     char        *snapshot = NULL;
     *r = (struct tsr_tasks_rows){ 0 };
+    if (folder && *folder && access(folder, F_OK) != 0) {
+        free(f.path);
+        return tsr_fail(err, TSR_E_INPUT,
+                        "%s: no such file or folder; expected a JSON Lines file of rows of task "
+                        "'%s', or a folder with %s/%s.jsonl",
+                        folder, t->name, t->name, split);
+    }
     if (folder && *folder && !tsr_path_is_dir(folder) && access(folder, F_OK) == 0) {
         free(f.path);
         if (strcmp(split, t->split) == 0)

@@ -100,6 +100,8 @@ ok "what changes no answer makes no other job" is_done steps
 fails "what does is named" 2 'steps' run step.yaml --out steps --set run.slots=3 --set run.temperature=0.5
 run batch job.yaml -i in.jsonl -o clean.jsonl --retry-errors
 ok "--retry-errors of lines that stay wrong" cmp "$WORK/clean.jsonl" "$WORK/out.jsonl"
+run batch job.yaml -i in.jsonl -o clean.jsonl
+ok "the same command without it finds that all is done, got $rc" is_done clean.jsonl.job
 
 
 # An output that is not what was sealed is written once more.

@@ -92,4 +92,11 @@ cp "$STORIES"/*.json "$WORK/model/"
 mkfifo "$WORK/model/model.safetensors"
 fails "a FIFO as weights" 2 'model/model.safetensors' logits model --tokens 1 -o l.safetensors
 
+# a program whose file was replaced while it started: its plugins would be of another build
+cp "$TESSERA" "$WORK/gone"
+rc=0
+(exec 9<"$WORK/gone" && rm "$WORK/gone" && exec /proc/self/fd/9 inspect rtn --json) >"$WORK/out" 2>"$WORK/err" || rc=$?
+ok "a program without its file fails, got $rc" test "$rc" = 1
+ok "and says so" mentions "program's own file"
+
 finish

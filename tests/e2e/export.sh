@@ -98,11 +98,22 @@ for type in f16 q8_0 q4_0 mxfp4; do
 done
 
 # ---- what is refused -----------------------------------------------------------------------------
-fails "an unknown type" 2 'k.gguf' convert @demo -o k.gguf --to gguf --type q9
+late() { # NAME OBJECT KEYS: before a step runs
+    printf 'version: 1\nmodel: "@demo"\npipeline:\n  - quantize: {use: rtn}\n  - export: {%s}\n' "$3" >"$WORK/late.yaml"
+    fails "$1" 2 "$2" run late.yaml --out late
+    ok "$1: nothing ran" test ! -e "$WORK/late/packed"
+}
+late "an output beside the job folder" '*:5:*' 'format: gguf, to: ../x.gguf'
+ok "the sentence names it" mentions "'../x.gguf'"
+late "a type that is not known" '*' 'format: gguf, to: x.gguf, type: q9'
+late "a type of another format" '*:5:*' 'format: gptq, to: x, type: q4_0'
+late "an importance matrix that is not there" '*' 'format: gguf, to: x.gguf, type: q4_k_m, imatrix: nowhere.gguf'
+fails_with "a type as the format" 2 '*' 'format: gguf, type: Q4_K_M' convert @demo -o k --to Q4_K_M
+fails "an unknown type" 2 '*q9:1:*' convert @demo -o k.gguf --to gguf --type q9
 fails "a format that does not hold it" 2 'k.gguf' convert q8 -o k.gguf --to gguf --type q4_0
 run convert q8 -o k.gguf --to gguf --type q4_0 --allow-requantize --json
 ok "allowed, it is quantized again" json '.requantized == 42' "$WORK/out"
-fails "a type for hf" 2 'type' convert @demo -o k --to hf --type q4_0
+fails "a type for hf" 2 '*q4_0:1:*' convert @demo -o k --to hf --type q4_0
 fails "a dtype for gguf" 2 'dtype' convert @demo -o k --to gguf --dtype f16
 fails "shards of one file" 2 'shard_size' convert @demo -o k --to gguf --shard-size 2
 fails "a backend for gptq" 2 'backend' convert q4 -o k --to gptq --backend cuda

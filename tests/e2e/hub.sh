@@ -2,10 +2,11 @@
 # tests/e2e/hub.sh TESSERA - models by their name on the hub, from a cache as its library lays it out.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
-export HF_HUB_CACHE=$WORK/cache
+export HOME=$WORK/user
+CACHE=$HOME/.cache/huggingface/hub
 MODEL=$ROOT/tests/golden/models/qwen3
 COMMIT=0123456789abcdef0123456789abcdef01234567
-M=$HF_HUB_CACHE/models--acme--tiny-qwen
+M=$CACHE/models--acme--tiny-qwen
 mkdir -p "$M/refs" "$M/blobs" "$M/snapshots/$COMMIT"
 i=0
 for f in "$MODEL"/*; do
@@ -25,14 +26,13 @@ for name in hf:acme/tiny-qwen hf:acme/tiny-qwen@main hf:acme/tiny-qwen@$COMMIT h
 done
 run inspect hf:acme/tiny-qwen --json
 ok "inspect" json '.model.family == "qwen3"' "$WORK/out"
-mkdir -p "$WORK/home/hub" && cp -r "$M" "$WORK/home/hub/"
-(unset HF_HUB_CACHE && export HF_HOME=$WORK/home && run logits hf:acme/tiny-qwen --tokens 5 -o home.st && test "$rc" = 0)
-ok "HF_HOME" test -s "$WORK/home.st"
-mkdir -p "$WORK/user/.cache/huggingface" && mv "$WORK/home/hub" "$WORK/user/.cache/huggingface/"
-(unset HF_HUB_CACHE && export HOME=$WORK/user && run logits hf:acme/tiny-qwen --tokens 5 -o user.st && test "$rc" = 0)
-ok "the usual place" test -s "$WORK/user.st"
-(unset HF_HUB_CACHE && run logits hf:acme/tiny-qwen --tokens 5 -o option.st --hf-cache "$WORK/cache" && test "$rc" = 0)
-ok "--hf-cache" test -s "$WORK/option.st"
+mkdir -p "$WORK/other" && cp -r "$M" "$WORK/other/"
+mv "$M" "$WORK/aside"
+(export HF_HUB_CACHE="$WORK/other" HF_HOME="$WORK" && run logits hf:acme/tiny-qwen --tokens 5 -o env.st && test "$rc" = 2)
+ok "no variable moves the cache" test ! -e "$WORK/env.st"
+run logits hf:acme/tiny-qwen --tokens 5,17,3 -o option.st --hf-cache "$WORK/other"
+ok "--hf-cache" cmp "$WORK/folder.st" "$WORK/option.st"
+mv "$WORK/aside" "$M"
 cat >"$WORK/job.yaml" <<'Y'
 version: 1
 model: hf:acme/tiny-qwen

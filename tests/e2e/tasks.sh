@@ -72,6 +72,7 @@ as_recorded arc_easy arc_easy acc "$WORK/out"
 
 # what is refused
 fails_with "no such task" 2 '--task arc_esy:1:12' 'arc_easy' eval @demo --task arc_esy --data rows
+fails_with "data that are not there" 2 nowhere.jsonl 'JSON Lines file of rows of task' eval @demo --task hellaswag --data nowhere.jsonl
 fails_with "no rows: the sentence names the data set" 2 hellaswag 'Rowan/hellaswag' eval @demo --task hellaswag --data rows
 sed -i 's/{{ country }}/{{ land }}/' "$WORK/capitals.yaml"
 fails_with "a field that a row lacks" 2 context:1:37 'land' eval @demo --task capitals.yaml --data rows

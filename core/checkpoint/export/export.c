@@ -1,6 +1,7 @@
 /* An export from beginning to end. */
 #include "checkpoint/export/export.h"
 
+#include "checkpoint/export/gguf_out.h"
 #include "checkpoint/export/internal.h"
 
 #include "base/file.h"
@@ -43,8 +44,7 @@ const struct tsr_choice tsr_export_dtypes[3] = {
     { .name = "bf16", .value = TSR_BF16 },
 };
 
-/* An option that says something about another format would be without effect. */
-static tsr_status check_options(const struct tsr_export_options *o, struct tsr_err *err)
+tsr_status tsr_export_check(const struct tsr_export_options *o, struct tsr_err *err)
 {
     const bool gguf = o->format == TSR_EXPORT_GGUF, prepacked = o->format == TSR_EXPORT_PREPACKED;
     const bool one = o->format >= TSR_EXPORT_GGUF; /* file */
@@ -66,7 +66,8 @@ static tsr_status check_options(const struct tsr_export_options *o, struct tsr_e
             return tsr_fail(err, TSR_E_CONFIG,
                             "'%s' is about %s and says nothing about %s; leave it out",
                             about[i].name, about[i].whose, tsr_export_formats[o->format].name);
-    return TSR_OK;
+    enum tsr_export_gguf_choice choice;
+    return gguf ? tsr_export_gguf_choose(o->type, &choice, err) : TSR_OK;
 }
 
 static tsr_status look(void *ctx, const struct tsr_model_stored_view *v, struct tsr_err *err)
@@ -128,7 +129,7 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
                                                            &tsr_export_ct,  &tsr_export_awq,
                                                            &tsr_export_fp8, &tsr_export_mxfp4 };
     memset(report, 0, sizeof *report);
-    TSR_TRY(check_options(opt, err));
+    TSR_TRY(tsr_export_check(opt, err));
     TSR_TRY(tsr_model_plain(m, "converted", err));
     if (tsr_model_is_online(&m->hp) && opt->format != TSR_EXPORT_PREPACKED)
         return tsr_fail(err, TSR_E_INPUT,

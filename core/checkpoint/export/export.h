@@ -97,6 +97,10 @@ tsr_status tsr_export(const struct tsr_model *m, const struct tsr_model_overlay 
                       const char *path, const struct tsr_export_options *opt,
                       struct tsr_export_report *report, struct tsr_err *err);
 
+/* Whether these options fit together, whatever the model: TSR_E_CONFIG where one is about another format and would be
+ * without effect, TSR_E_INPUT for a type of gguf that is not known.  [any] */
+tsr_status tsr_export_check(const struct tsr_export_options *o, struct tsr_err *err);
+
 /* {"output": path, "tensors": n, ...}; NULL when out of memory. */
 json_t *tsr_export_report_json(const struct tsr_export_report *r, const char *path);
 /* Log lines for what the export did to packed weights; empty if nothing. */

@@ -328,7 +328,7 @@ static tsr_status write_file(struct file *f, const char *path)
 {
     struct tsr_export *x = f->x;
     const char        *arch = NULL;
-    TSR_TRY(tsr_export_gguf_choose(x, &f->choice));
+    TSR_TRY(tsr_export_gguf_choose(x->opt->type, &f->choice, x->err));
     f->tied = is_tied(f);
     choose_embed(f);
     TSR_TRY(tsr_export_gguf_arch(x, &arch));

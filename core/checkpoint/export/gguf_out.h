@@ -99,8 +99,9 @@ enum tsr_export_gguf_choice {
     TSR_EXPORT_GGUF_Q6_K,
     TSR_EXPORT_GGUF_MXFP4_MOE
 };
-/* What the option `type` asks for. */
-tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_choice *choice);
+/* What the option `type` asks for, in any case; NULL and "": auto.  TSR_E_INPUT with the types that there are. */
+tsr_status tsr_export_gguf_choose(const char *type, enum tsr_export_gguf_choice *choice,
+                                  struct tsr_err *err);
 uint32_t   tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice); /* general.file_type */
 uint32_t   tsr_export_gguf_dense_type(uint32_t dtype);
 bool       tsr_export_gguf_is_float(uint32_t type);

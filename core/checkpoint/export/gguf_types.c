@@ -24,19 +24,20 @@ static const struct {
     [TSR_EXPORT_GGUF_MXFP4_MOE] = { "mxfp4_moe", TSR_GGUF_T_MXFP4, 38 },
 };
 
-tsr_status tsr_export_gguf_choose(struct tsr_export *x, enum tsr_export_gguf_choice *choice)
+tsr_status tsr_export_gguf_choose(const char *type, enum tsr_export_gguf_choice *choice,
+                                  struct tsr_err *err)
 {
-    const char *want = x->opt->type && *x->opt->type ? x->opt->type : "auto";
+    const char *want = type && *type ? type : "auto";
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         if (strcasecmp(choices[i].name, want) == 0) {
             *choice = (enum tsr_export_gguf_choice)i;
             return TSR_OK;
         }
     }
-    return tsr_fail(x->err, TSR_E_INPUT,
-                    "%s: type '%.40s' is not known; auto, f16, q8_0, q4_0, mxfp4, q3_k_m, q4_k_m, "
+    return tsr_fail(err, TSR_E_INPUT,
+                    "type '%.40s' is not known; auto, f16, q8_0, q4_0, mxfp4, q3_k_m, q4_k_m, "
                     "q5_k_m, q6_k and mxfp4_moe are",
-                    x->path, want);
+                    want);
 }
 
 uint32_t tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice)

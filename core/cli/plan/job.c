@@ -107,23 +107,19 @@ static tsr_status step_of(const struct tsr_pipeline_job *job, const char *arg,
 
 /* ---- results ---------------------------------------------------------------------- */
 
-/* The default is the job's folder, unless a run's results are in it: its plan is one of them. */
+/* The default is the job's folder, unless a run's results are in it: its plan is one of them, and *path NULL. */
 static tsr_status plan_path(const struct tsr_pipeline_job *job, const struct tsr_plan_call *call,
                             const struct tsr_planning_plan_keys *k, char **path,
                             struct tsr_err *err)
 {
     char *manifest = NULL;
-    if (*call->output) {
-        *path = tsr_strdup(call->output);
+    *path = *call->output ? tsr_strdup(call->output) : NULL;
+    if (*call->output)
         return *path ? TSR_OK : tsr_fail_nomem(err, strlen(call->output), "a path");
-    }
-    TSR_TRY(tsr_pipeline_job_output(job, "manifest.json", &manifest, err));
+    TSR_TRY(tsr_pipeline_job_in_folder(job, "manifest.json", &manifest, err));
     bool taken = tsr_path_exists(manifest);
     free(manifest);
-    if (taken)
-        return tsr_fail(err, TSR_E_INPUT,
-                        "%s holds the results of a run; name the plan file with -o", job->out);
-    return tsr_pipeline_job_output(job, k->to, path, err);
+    return taken ? TSR_OK : tsr_pipeline_job_output(job, k->to, path, err);
 }
 
 static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct tsr_plan_call *call,
@@ -132,8 +128,8 @@ static tsr_status write_plan(const struct tsr_pipeline_job *job, const struct ts
 {
     char *path = NULL;
     TSR_TRY(plan_path(job, call, k, &path, err));
-    tsr_status st = tsr_planning_write(pl, a, path, err);
-    if (st == TSR_OK && !tsr_pipeline_json_put_text(j, "file", path))
+    tsr_status st = path ? tsr_planning_write(pl, a, path, err) : TSR_OK;
+    if (st == TSR_OK && path && !tsr_pipeline_json_put_text(j, "file", path))
         st = tsr_fail_nomem(err, strlen(path), "a plan");
     free(path);
     return st;
@@ -195,8 +191,8 @@ static tsr_status play(const struct tsr_plan_call *call, const struct tsr_planni
 }
 
 static tsr_status show(struct tsr_cli *c, const struct tsr_plan_call *call,
-                       const struct tsr_planning *pl, const struct tsr_plan_planned *a, json_t *j,
-                       struct tsr_err *err)
+                       const struct tsr_pipeline_job *job, const struct tsr_planning *pl,
+                       const struct tsr_plan_planned *a, json_t *j, struct tsr_err *err)
 {
     const char *file = json_string_value(json_object_get(j, "file"));
     if (call->export_to != TSR_PLAN_EXPORT_NONE)
@@ -214,8 +210,11 @@ static tsr_status show(struct tsr_cli *c, const struct tsr_plan_call *call,
         (void)fprintf(stderr, "tessera: the picture is in %s\n", call->gantt);
     if (*call->chart)
         (void)fprintf(stderr, "tessera: the front is in %s\n", call->chart);
-    if (file)
-        (void)fprintf(stderr, "tessera: the plan is in %s\n", file);
+    if (file || !*call->check)
+        (void)fprintf(stderr,
+                      file ? "tessera: the plan is in %s\n"
+                           : "tessera: %s holds the results of a run: -o FILE writes the plan\n",
+                      file ? file : job->out);
     return TSR_OK;
 }
 
@@ -252,7 +251,7 @@ static tsr_status found(struct tsr_cli *c, const struct tsr_plan_call *call,
         if (!tsr_pipeline_json_put(j, "explain", e))
             return tsr_fail_nomem(err, 64, "a plan");
     }
-    return show(c, call, pl, a, j, err);
+    return show(c, call, job, pl, a, j, err);
 }
 
 static tsr_status about_one_copy(const struct tsr_plan_call *call, const struct tsr_planning *pl,
@@ -283,6 +282,8 @@ static tsr_status show_copies(struct tsr_cli *c, const struct tsr_plan_call *cal
     json_t *j = NULL;
     TSR_TRY(about_one_copy(call, pl, err));
     tsr_status st = plan_path(job, call, k, &path, err);
+    if (st == TSR_OK && !path) /* several files */
+        st = tsr_fail(err, TSR_E_INPUT, "%s holds a run; name the plan file with -o", job->out);
     if (st == TSR_OK)
         st = tsr_planning_fleet_put(pl, k, path, path, &j, err);
     if (st == TSR_OK && c->json) {

@@ -122,20 +122,61 @@ static tsr_status export_model(struct tsr_pipeline_job *job, const char *path,
     return st;
 }
 
+static struct tsr_export_options options_of(const struct tsr_pipeline_job *job,
+                                            const struct export_options   *o)
+{
+    return (
+        struct tsr_export_options){ .format = (enum tsr_export_format)o->format,
+                                    .dtype = (uint32_t)o->dtype,
+                                    .type = o->type,
+                                    .imatrix = *o->imatrix ? o->imatrix : NULL,
+                                    .allow_requantize = o->allow_requantize != 0,
+                                    .replace = !job->loose && *o->to != '/',
+                                    .shard_bytes = (uint64_t)o->shard_size * 1000000,
+                                    .registry = job->registry,
+                                    .on = { .backend = o->backend, .numerics = job->on.numerics },
+                                    .compensation = job->packed };
+}
+
+/* A type of gguf where a format belongs: the way to write it. */
+static void hint_at_type(const struct tsr_config_node *node, struct tsr_diag *d)
+{
+    const struct tsr_config_node   *at = tsr_config_node_get(node, "format");
+    const struct tsr_export_options gguf = {
+        .format = TSR_EXPORT_GGUF, .type = at && at->kind == TSR_CONFIG_NODE_SCALAR ? at->text : ""
+    };
+    struct tsr_errbuf e = TSR_ERRBUF(e);
+    if (*gguf.type && strcasecmp(gguf.type, "mxfp4") != 0 && /* a format too */
+        tsr_export_check(&gguf, &e.err) == TSR_OK)
+        tsr_config_diag_error(d, &at->mark, "as a verb: --to gguf --type TYPE",
+                              "'%.40s' is a type of the format gguf; write format: gguf, "
+                              "type: %.40s",
+                              at->text, at->text);
+}
+
+/* Before the steps that take hours run. */
+static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
+                        const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
+{
+    const struct tsr_export_options eo = options_of(job, opts);
+    tsr_pipeline_check_input(job, node, "imatrix", d);
+    hint_at_type(node, d);
+    if (tsr_config_diag_errors(d))
+        return TSR_OK;
+    const struct tsr_config_node *type = tsr_config_node_get(node, "type");
+    tsr_status                    st = tsr_export_check(&eo, err);
+    if (st == TSR_OK || !type)
+        return st;
+    tsr_config_diag_failure(d, &type->mark, err);
+    return TSR_OK;
+}
+
 static tsr_status run(struct tsr_pipeline_job *job, const void *opts,
                       const struct tsr_config_node *node, struct tsr_err *err)
 {
     const struct export_options *o = opts;
     struct tsr_export_report     r;
-    struct tsr_export_options    eo = { .format = (enum tsr_export_format)o->format,
-                                        .dtype = (uint32_t)o->dtype,
-                                        .type = o->type,
-                                        .allow_requantize = o->allow_requantize != 0,
-                                        .replace = !job->loose && *o->to != '/',
-                                        .shard_bytes = (uint64_t)o->shard_size * 1000000,
-                                        .registry = job->registry,
-                                        .on = { .backend = o->backend, .numerics = job->on.numerics },
-                                        .compensation = job->packed };
+    struct tsr_export_options    eo = options_of(job, o);
     char                        *path = NULL;
     struct inputs                in = { .calibration = job->calibration,
                                         .need = o->format == TSR_EXPORT_IMATRIX ? MOMENTS : INPUTS };
@@ -176,6 +217,7 @@ const struct tsr_pipeline_step tsr_step_export = {
     .options = options,
     .n_options = sizeof options / sizeof *options,
     .options_size = sizeof(struct export_options),
+    .check = check,
     .run = run,
     .need = need,
     .print = print,
