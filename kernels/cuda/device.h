@@ -51,6 +51,7 @@
     X(k_tile8_int)                                                                                 \
     X(k_tile8_zero)                                                                                \
     X(k_tile8_cut)                                                                                 \
+    X(k_tile8_fine)                                                                                \
     X(k_tile16_int)                                                                                \
     X(k_tile32_int)                                                                                \
     X(k_tile8_table)                                                                               \

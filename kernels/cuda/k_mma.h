@@ -12,10 +12,13 @@
  * and b.
  * halves_load(v, n, own, lane): v[i], i < n of 2 or 4, becomes the F16 g and 8 + g of the 16 in shared memory at
  * p + 32 i; own: p + HALVES_AT(lane), else as rows_load().  halves_widen(v, f): both in F32, as k_half_factor().
+ * groups_load(v, own, lane): v[i], i < 2, becomes the F16 g + 16 i and 8 + g + 16 i of the 32 in shared memory at
+ * p + 64 t; own: p + GROUPS_AT(lane).
  * copy_async(to, from): 16 bytes, copy_async4() 4 bytes, both aligned to as many, complete after a copy_wait(n)
  * that leaves at most the n latest groups under way; copy_commit() ends a group.  Other lanes see the bytes
  * after a barrier.  copy_async_if(): without a branch, which a loop would pay for in each step.
  * copy_async_two_if(): also those 512 bytes further on.
+ * four_store(p, v): four F32 to shared memory at p, on 16 bytes, by one store.
  * own_address(p, lane): p, an address in shared memory of this lane.  The compiler cannot tell what it is made of, and
  * keeps it in a register instead of making it again in each step of a loop.
  * at_step(base, n, each): base + n each, by one instruction and without a pointer that counts along.
@@ -26,6 +29,7 @@
 #include "k_math.h"
 
 #define HALVES_AT(lane) (32 * ((lane) / 8) + 16 * ((lane) % 2))
+#define GROUPS_AT(lane) (64 * ((lane) % 8 / 2) + 16 * ((lane) % 2) + 32 * ((lane) / 8 % 2))
 
 #if !defined(__CUDACC__) || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750)
 DEV void halves_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane)
@@ -33,6 +37,14 @@ DEV void halves_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane
     const uint16_t *p = (const uint16_t *)(const void *)(own - HALVES_AT(lane)) + lane / 4;
     UNROLL_LOOP
     for (int i = 0; i < n; i++)
+        v[i] = (uint32_t)p[16 * i] | (uint32_t)p[16 * i + 8] << 16;
+}
+DEV void groups_load(uint32_t *v, const uint8_t *own, uint32_t lane)
+{
+    const uint16_t *p =
+        (const uint16_t *)(const void *)(own - GROUPS_AT(lane) + 64 * (lane % 4)) + lane / 4;
+    UNROLL_LOOP
+    for (int i = 0; i < 2; i++)
         v[i] = (uint32_t)p[16 * i] | (uint32_t)p[16 * i + 8] << 16;
 }
 DEV void rows_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane)
@@ -59,6 +71,11 @@ DEV void halves_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane
                      : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                      : "r"(at)
                      : "memory");
+}
+/* The same of pieces that are others' rows: two matrices have the four groups. */
+DEV void groups_load(uint32_t *v, const uint8_t *own, uint32_t lane)
+{
+    halves_load(v, 2, own, lane);
 }
 DEV void rows_load(uint32_t *v, const int n, const uint8_t *own, uint32_t lane)
 {
@@ -221,6 +238,14 @@ DEV void halves_widen(uint32_t v, float *f)
         : "=f"(f[0]), "=f"(f[1])
         : "r"(v));
 }
+DEV void four_store(uint8_t *p, const float *v)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"((uint32_t)__cvta_generic_to_shared(p)), "f"(v[0]), "f"(v[1]), "f"(v[2]),
+                   "f"(v[3])
+                 : "memory");
+}
 DEV uint8_t *own_address(uint8_t *p, uint32_t lane)
 {
     return (uint8_t *)__cvta_shared_to_generic(
@@ -262,6 +287,11 @@ DEV void copy_async_if(void *to, const void *from, int there)
 {
     if (there)
         copy_async(to, from);
+}
+DEV void four_store(uint8_t *p, const float *v)
+{
+    const float4 to = { v[0], v[1], v[2], v[3] };
+    *(float4 *)(void *)p = to;
 }
 DEV uint8_t *own_address(uint8_t *p, uint32_t lane)
 {

@@ -28,7 +28,7 @@
 #define CUT_REST(ends)  (CUT_ODD(ends) + TILE_WEIGHTS(4))
 #define CUT_KEPT(ends)  (CUT_REST(ends) + CUT_LAST)
 #ifndef __cplusplus
-_Static_assert(CUT_KEPT(15u) + K_CUT_BLOCKS * 32 <= TILE_ROOM(1), "a warp has room for its ring");
+_Static_assert(CUT_KEPT(13u) + K_CUT_BLOCKS * 32 <= TILE_ROOM(1), "a warp has room for its ring");
 #endif
 
 /* Where the next copies of a lane come from.  more: more than there ever are for lanes without a piece of the scales. */
@@ -115,7 +115,6 @@ DEV void tile_cut_runs(const struct k_linear *a, struct tile *x, const uint32_t 
 {
     const struct k_weight *w = &a->w;
     const uint32_t         stage = CUT_STAGE(ends), lane = x->lane;
-    const int              ahead = ends != 15; /* runs of one step have no registers for it */
     uint64_t               k0, k1;
     struct tile_run        r;
     struct cut_source      s;
@@ -143,25 +142,12 @@ DEV void tile_cut_runs(const struct k_linear *a, struct tile *x, const uint32_t 
     }
     s.weights += (RUN_STAGES - 1) * RUN_WEIGHTS;
     wait_for_previous(); /* it made the activations */
-    const uint64_t block = segment * (uint64_t)((w->segment + K_BLOCK - 1) / K_BLOCK);
-    float         *kept = (float *)(void *)(ring + CUT_KEPT(ends));
-    const uint32_t blocks = (steps + RUN_STEPS - 1) / RUN_STEPS;
-    for (uint32_t i = lane; i < 8 * blocks; i += WARP)
-        kept[i] = AT(const float,
-                     a->sa)[(uint64_t)token_of(a, x->t0 + i % 8) * a->blocks + block + i / 8];
-    const uint8_t *sa = own_address((uint8_t *)kept + 8 * x->t, lane);
-    __syncwarp();
+    tile_keep(a, x, segment, (float *)(void *)(ring + CUT_KEPT(ends)));
+    const uint8_t *sa = own_address(ring + CUT_KEPT(ends) + 8 * x->t, lane);
     const uint8_t *q = AT(const uint8_t, a->q) + token_of(a, x->t0 + x->g) * a->ldq + k0 + 8 * x->t;
-    if (ahead && left > 1)
+    if (left > 1)
         run_tokens(b, q);
-    UNROLL_LOOP
-    for (uint32_t i = 0; i < 8; i++)
-        r.acc[i / 4][i % 4] = 0.0f;
-    UNROLL_LOOP
-    for (uint32_t i = 0; i < 4; i++)
-        r.null[i] = TILE_NULL;
-    r.nibbles = 0xf0f0f0f0u;
-    r.signs = 0x80808080u;
+    run_begin_sums(&r);
     while (left >= (int32_t)RUN_STEPS) {
         copy_wait((int)RUN_STAGES - 2);
         __syncwarp(); /* the stage is there, and the one before is done with */
@@ -171,7 +157,7 @@ DEV void tile_cut_runs(const struct k_linear *a, struct tile *x, const uint32_t 
         s.scales += step;
         cut_scales(&r, sa);
         sa += 32;
-        run_tokens(ahead ? b + 2 : b, ahead ? q + RUN_PAIR * K_STEP : q);
+        run_tokens(b + 2, q + RUN_PAIR * K_STEP);
         cut_pair(&r, ends, 0, own, halves, lane, b);
         copy_wait((int)RUN_STAGES - 2);
         __syncwarp();
@@ -179,9 +165,7 @@ DEV void tile_cut_runs(const struct k_linear *a, struct tile *x, const uint32_t 
         copy_commit();
         s.weights += 2 * RUN_WEIGHTS;
         q += K_BLOCK;
-        if (!ahead)
-            run_tokens(b + 2, q - RUN_PAIR * K_STEP);
-        else if (left > 1)
+        if (left > 1)
             run_tokens(b, q);
         cut_pair(&r, ends, 1, own + stage, halves + stage, lane, b);
         own += turn;
@@ -191,7 +175,7 @@ DEV void tile_cut_runs(const struct k_linear *a, struct tile *x, const uint32_t 
     if (left) {
         UNROLL_LOOP
         for (int i = 0; i < 3; i++) {
-            if (i >= left || (ahead && i < 2 && left > 1))
+            if (i >= left || (i < 2 && left > 1))
                 continue;
             const uint2 v = *(const uint2 *)(const void *)(q + K_STEP * (uint32_t)i);
             b[i][0] = v.x;
@@ -203,10 +187,7 @@ DEV void tile_cut_runs(const struct k_linear *a, struct tile *x, const uint32_t 
         cut_rest(&r, ends, (uint32_t)left, own, ring + CUT_ODD(ends) + 16 * lane,
                  ring + CUT_REST(ends) + HALVES_AT(lane), lane, b);
     }
-    UNROLL_LOOP
-    for (int i = 0; i < 8; i++)
-        x->acc[i / 4][0][i % 4] = r.acc[i / 4][i % 4];
-    __syncwarp();
+    run_end_sums(&r, x);
 }
 
 /* Which loop a segment takes. */
@@ -217,8 +198,6 @@ DEV void tile_cut(const struct k_linear *a, struct tile *x, uint32_t segment, ui
 #define CUT(ends, groups) tile_cut_runs(a, x, ends, (groups)*CUT_SCALES, segment, ring)
     if (w->groups == 1)
         CUT(8u, 0);
-    else if (w->group == K_STEP)
-        CUT(15u, 4);
     else if (w->group == 2 * K_STEP && at % (2 * K_STEP))
         CUT(13u, 2);
     else if (w->group == 2 * K_STEP)

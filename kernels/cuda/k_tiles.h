@@ -10,6 +10,7 @@
 #include "k_tile_act.h"
 #include "k_tile_cut.h"
 #include "k_tile_end.h"
+#include "k_tile_fine.h"
 #include "k_tile_zero.h"
 
 /* ---- a step ------------------------------------------------------------------------------ */
@@ -236,6 +237,7 @@ DEV void tile_runs(const struct k_linear *a, struct tile *x, const int kind, con
 #define TILE_OTHERS 2
 #define TILE_ZEROS  3 /* of 4 bits with zero points, of k_tile_zero.h */
 #define TILE_CUTS   4 /* of k_tile_cut.h */
+#define TILE_FINES  5 /* of k_tile_fine.h */
 
 DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, const int nt,
                       uint32_t segment, uint8_t *ring)
@@ -252,10 +254,10 @@ DEV void tile_segment(const struct k_linear *a, struct tile *x, const int set, c
         tile_zero_runs(a, x, 4, segment, ring);
     else if (set == TILE_CUTS)
         tile_cut(a, x, segment, ring);
+    else if (set == TILE_FINES)
+        tile_fine_runs(a, x, segment, ring);
     else if (set == TILE_INTS && nt == 1 && has_whole_runs(w)) {
-        if (w->group == K_STEP)
-            tile_whole_runs(a, x, 1, segment, ring);
-        else if (w->group == 2 * K_STEP)
+        if (w->group == 2 * K_STEP)
             tile_whole_runs(a, x, 2, segment, ring);
         else
             tile_whole_runs(a, x, 4, segment, ring);

@@ -168,15 +168,22 @@ static int has_zero_runs(const struct tsr_cuda_weight *weight)
            (w->group % K_BLOCK == 0 || w->group == K_BLOCK / 2);
 }
 
-/* What k_tile_cut.h takes: symmetric integers of 4 bits of which k_tile_run.h does not take all segments, in groups of whole,
- * half and quarter blocks of activations, or with one scale a row. */
+/* What k_tile_fine.h takes: symmetric integers of 4 bits in groups of a quarter block of activations. */
+static int has_fine_runs(const struct tsr_cuda_weight *weight)
+{
+    const struct k_weight *w = &weight->k;
+    return !weight->zeros && set_of(w) == SET_INT && w->bits == 4 && w->group == K_BLOCK / 4 &&
+           w->segment <= K_CUT_BLOCKS * K_BLOCK;
+}
+
+/* What k_tile_cut.h takes: those of which k_tile_run.h does not take all segments, in groups of whole or half blocks, or with
+ * one scale a row. */
 static int has_cut_runs(const struct tsr_cuda_weight *weight)
 {
     const struct k_weight *w = &weight->k;
     return !weight->zeros && set_of(w) == SET_INT && w->bits == 4 &&
            (w->segment % K_BLOCK || w->cols % K_BLOCK) && w->segment <= K_CUT_BLOCKS * K_BLOCK &&
-           (w->groups == 1 || w->group == K_BLOCK || w->group == K_BLOCK / 2 ||
-            w->group == K_BLOCK / 4);
+           (w->groups == 1 || w->group == K_BLOCK || w->group == K_BLOCK / 2);
 }
 
 static struct chosen choose_tile(const struct tsr_cuda *c, const struct tsr_cuda_weight *weight,
@@ -194,6 +201,8 @@ static struct chosen choose_tile(const struct tsr_cuda *c, const struct tsr_cuda
         return (struct chosen){ KERNEL_k_block_int, BLOCK_ROWS, BLOCK_TOKENS, 512 };
     if (size == 0 && has_zero_runs(weight))
         return (struct chosen){ KERNEL_k_tile8_zero, K_PANEL, 8, 256 };
+    if (size == 0 && has_fine_runs(weight))
+        return (struct chosen){ KERNEL_k_tile8_fine, K_PANEL, 8, 256 };
     if (size == 0 && has_cut_runs(weight))
         return (struct chosen){ KERNEL_k_tile8_cut, K_PANEL, 8, 256 };
     return (struct chosen){ by[set][size], K_PANEL, UINT64_C(8) << size, 256 };

@@ -362,8 +362,8 @@ static bool deep(struct pair *p)
     return ok;
 }
 
-/* Segments of whole blocks of activations, one to three of them, the last one shorter too, and runs of one, two and four
- * steps: k_tile_run.h. With zero points k_tile_zero.h: as codes are, up to what it takes, and others.  Then k_tile_cut.h: 0 to 3
+/* Segments of whole blocks of activations, one to three of them, the last one shorter too, and runs of two and four steps:
+ * k_tile_run.h; of one step: k_tile_fine.h. With zero points k_tile_zero.h: as codes are, up to what it takes, and others.  Then k_tile_cut.h: 0 to 3
  * steps past the last block, groups that begin in each step of one, and short segments.  11008 and 13824 are of models. */
 static bool whole(struct pair *p)
 {

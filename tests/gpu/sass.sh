@@ -18,6 +18,9 @@ awk -F '\t' '$2 == "blocks_at_once" { print $9, $11, $13, $14, $18, $15 }' "$WOR
 # so have loops of eight steps, with zero points
 awk -F '\t' '$2 == "zeros_at_once" { print $9, $11, $13, $14, $15, $16, $17 }' "$WORK/rows" >"$WORK/steps"
 [ "$(cat "$WORK/steps")" = "- - - - - 15 18" ] || wrong "the runs of zeros_at_once are $(cat "$WORK/steps"), expected 15 18"
+# and loops of eight steps that are a run each, of which half counts
+awk -F '\t' '$2 == "quarters_at_once" { print $9, $11, $13, $14, $15, $16, $17, $18 }' "$WORK/rows" >"$WORK/steps"
+[ "$(cat "$WORK/steps")" = "- - - - 12.5 - - -" ] || wrong "the runs of quarters_at_once are $(cat "$WORK/steps"), expected 12.5"
 # without fragments no loop has a width
 sed 's/LDSM\.[0-9A-Z.]*/LDS.128/' tests/gpu/sass/listing.txt | awk -f tools/gate/sass.awk >"$WORK/rows"
 awk -F '\t' '$9 != "-" || $11 != "-" || $13 != "-" || $14 != "-" || $15 != "-" || $16 != "-" || $17 != "-" || $18 != "-" { print $2 }' "$WORK/rows" >"$WORK/steps"
@@ -72,6 +75,7 @@ worse run1 blocks_at_once 9
 worse run2 blocks_at_once 11
 worse run3 blocks_at_once 12
 worse run4 blocks_at_once 13
+worse run4 quarters_at_once 12
 worse zero1 zeros_at_once 14
 worse zero2 zeros_at_once 17
 # a hot loop that had a matrix product, and reads of 16 bytes

@@ -170,14 +170,18 @@ static int linears(struct rig *r)
     };
     const struct tsr_format zeros = FORMAT(.id = TSR_FORMAT_INT, .bits = 4, .group = 128,
                                            .zero = TSR_ZERO_STORED, .scale_dtype = TSR_F16);
-    const uint64_t          tokens[] = { 1, 16, 32 };
+    const struct tsr_format quarters =
+        FORMAT(.id = TSR_FORMAT_INT, .bits = 4, .group = 32, .scale_dtype = TSR_F16);
+    const uint64_t tokens[] = { 1, 16, 32 };
     for (unsigned i = 0; i < sizeof formats / sizeof *formats; i++)
         for (unsigned j = 0; j < sizeof tokens / sizeof *tokens; j++)
             if (!linear(r, &formats[i], TSR_ACT_A8, tokens[j]))
                 return 0;
     /* the last segment is no whole block */
     return linear_of(r, &formats[0], TSR_ACT_A8, 1, COLS - 32) &&
-           linear(r, &zeros, TSR_ACT_A8, 1) && linear(r, &formats[0], TSR_ACT_A8, TOKENS) &&
+           linear_of(r, &quarters, TSR_ACT_A8, 1, COLS - 64) &&
+           linear(r, &quarters, TSR_ACT_A8, 8) && linear(r, &zeros, TSR_ACT_A8, 1) &&
+           linear(r, &formats[0], TSR_ACT_A8, TOKENS) &&
            linear(r, &formats[1], TSR_ACT_A8, TOKENS) && linear(r, &f32, TSR_ACT_F32, 1) &&
            linear(r, &f32, TSR_ACT_F32, 8) && linear(r, &f32, TSR_ACT_F32, 16) &&
            linear(r, &f32, TSR_ACT_F32, 32) && linear(r, &f32, TSR_ACT_F32, 64);

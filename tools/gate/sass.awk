@@ -15,8 +15,9 @@
 # The width of a loop of int8 products is that of its loads of fragments (tile_bytes() of k_tile_step.h): 4 bits load their
 # weights by one LDSM of four matrices and their activations by LDS; 8 bits load weights by two and activations by LDSM
 # too; other widths load all by LDS. Loops of four steps (k_tile_run.h, k_tile_cut.h) load scales by LDSM of turned matrices: one of
-# two matrices a run; two of four are four runs. Those of eight steps (k_tile_zero.h) have eight LDSM of four matrices, and load scales by
-# LDS of 8 bytes, one a run. Copies do not tell: those of scales and activations have a predicate or none as the compiler likes.
+# two matrices a run; two of four are four runs. Those of eight steps have eight LDSM of four matrices: with zero points (k_tile_zero.h) they
+# load scales by LDS of 8 bytes, one a run; of runs of one step (k_tile_fine.h) by LDS of 16 bytes, and half of the way counts as four steps with
+# four runs. Copies do not tell: those of scales and activations have a predicate or none as the compiler likes.
 
 function number(hex,   i, n) {
     n = 0
@@ -38,6 +39,7 @@ function is_division(i) { return op[i] ~ /^(MUFU\.RCP|MUFU\.RCP64H|CALL)/ && !(t
 function is_copy(i) { return op[i] ~ /^LDGSTS/ }
 function is_fragment(i) { return op[i] ~ /^LDSM\..*\.M88/ }
 function is_pair(i) { return op[i] ~ /^LDS\.64/ }
+function is_quad(i) { return op[i] ~ /^LDS\.128/ }
 function is_turned(i) { return op[i] ~ /^LDSM\..*\.MT88/ }
 
 # The shortest way with the most copies, or with longest the longest, from a to b; other ways back are left out.
@@ -68,7 +70,7 @@ function reach(j, copies, length_, longest,   better) {
     }
 }
 
-function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, run, zero, ints, four, fragments, turned, pairs, has, w) {
+function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide, loc, div, bytes, step, whole, step8, whole8, run, zero, ints, four, fragments, turned, pairs, quads, has, w) {
     if (n == 0)
         return
     products = 0
@@ -94,7 +96,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
         if (!inner)
             continue
         hot++
-        has = w = ints = four = fragments = turned = pairs = 0
+        has = w = ints = four = fragments = turned = pairs = quads = 0
         for (j = first[k]; j <= last[k]; j++) {
             if (is_product(j)) has = 1
             if (is_wide(j)) w = 1
@@ -103,6 +105,7 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
             four += is_fragment(j) && op[j] ~ /\.M88\.4$/
             fragments += is_fragment(j)
             pairs += is_pair(j)
+            quads += is_quad(j)
             turned += is_turned(j) * (op[j] ~ /\.4$/ ? 2 : 1)
         }
         tensor += has
@@ -114,6 +117,10 @@ function analyze(   i, j, k, t, loops, products, a, b, inner, hot, tensor, wide,
         if (ints && four == 4 && fragments == 4 && turned in run) {
             t = way(first[k], last[k], 1)
             if (t > 0 && (run[turned] == "-" || t > run[turned])) run[turned] = t
+        }
+        if (ints && four == 8 && fragments == 8 && quads == 8) {
+            t = way(first[k], last[k], 1) / 2
+            if (t > 0 && (run[4] == "-" || t > run[4])) run[4] = t
         }
         if (ints && four == 8 && fragments == 8 && !turned && pairs / 2 in zero) {
             t = way(first[k], last[k], 1)
