@@ -52,7 +52,7 @@ problem() {
 version: 1
 model: $DEMO
 cluster: clusters/random.yaml
-workload: {prompt: $((4 + $(draw 22 40))), generate: $((1 + $(draw 23 12))), batch: $((2 + $(draw 24 9)))$(pick 25 "" ", concurrency: 2" ", kv: f32" "")}
+workload: {prompt: $((4 + $(draw 22 40))), generate: $((1 + $(draw 23 12))), batch: $((2 + $(draw 24 9)))$(pick 25 "" ", concurrency: 2" ", kv: f32" ", chunk: 16")}
 pipeline:
   - plan:
       use: rtn

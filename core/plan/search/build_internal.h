@@ -27,6 +27,10 @@ tsr_status tsr_plan_build_codecs(struct tsr_plan_built *b, struct tsr_err *err);
 
 /* Tokens of a prompt that a prefill micro-batch takes at once.  The paper's form has whole prompts. */
 uint64_t tsr_plan_build_piece(const struct tsr_plan_problem *p, uint64_t size);
+/* Jobs of a prefill micro-batch of so many requests: its prompts over the longest chunk, by the device and the candidate of
+ * the problem with the fewest, one device alone and nothing on its CPU; 1: they go whole.  [any] */
+tsr_status tsr_plan_build_jobs(const struct tsr_plan_problem *p, uint64_t size, double *jobs,
+                               struct tsr_err *err);
 /* items of the build, and the number and the names of bit candidates of the whole. */
 tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err);
 /* Meshes that represent two different devices of kinds. */

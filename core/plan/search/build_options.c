@@ -17,8 +17,7 @@ struct sized {
     double   stretch;                     /* of times of prefill: tsr_plan_build_stretch() */
     double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [V][K][K]; prefill: of a job */
     double *alone; /* layer, without what places of kinds forbid; layer itself where nothing does */
-    double
-        jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
+    double  jobs;  /* of a micro-batch: tsr_plan_build_jobs() */
 };
 
 /* A kind runs neither the first nor the last unit where it cannot be that stage. */
@@ -42,8 +41,6 @@ static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
                 struct tsr_plan_time t;
                 TSR_TRY(tsr_plan_built_layer(b, k, s, i, phase, z->size, &t, err));
                 one[s] = t.ms;
-                if (phase == TSR_PLAN_PREFILL && t.most_ms > 0)
-                    z->jobs = fmin(z->jobs, t.ms / t.most_ms);
             }
             for (uint64_t c = 0; c < cls; c++) {
                 double sum = 0;
@@ -200,11 +197,8 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     NEW(b, z->embed, k);
     NEW(b, z->head, k);
     NEW(b, z->comm, b->n_links * k * k);
-    if (phase == TSR_PLAN_PREFILL) {
-        uint64_t at_once = tsr_plan_build_piece(b->p, z->size);
-        uint64_t chunks = b->p->work.s / at_once + (b->p->work.s % at_once != 0);
-        z->jobs = (double)chunks;
-    }
+    if (phase == TSR_PLAN_PREFILL)
+        TSR_TRY(tsr_plan_build_jobs(b->p, z->size, &z->jobs, err));
     TSR_TRY(layer_table(b, counts, phase, z, err));
     TSR_TRY(ends_table(b, phase, z, err));
     TSR_TRY(links_table(b, phase, z, err));
