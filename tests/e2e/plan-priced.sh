@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/e2e/plan-priced.sh TESSERA - `tessera plan --check` of a plan has the time, the objective and the quality that the search
 # has of it: random clusters and jobs, with the head on the first or the last stage, packed ends, settings left open, a limit on
-# the prompts, copies and groups of copies.  Chunks are left out: docs/lab/planner.md has what is open.
+# the prompts, prompts in chunks, copies and groups of copies.
 # TSR_TEST_SEED chooses the problems; TSR_TEST_ALL=1 takes more.
 # shellcheck source=tests/e2e/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -52,7 +52,7 @@ problem() {
 version: 1
 model: $DEMO
 cluster: clusters/random.yaml
-workload: {prompt: $((4 + $(draw 22 40))), generate: $((1 + $(draw 23 12))), batch: $((2 + $(draw 24 9)))$(pick 25 "" ", concurrency: 2" ", kv: f32" "")}
+workload: {prompt: $((4 + $(draw 22 40))), generate: $((1 + $(draw 23 12))), batch: $((2 + $(draw 24 9)))$(pick 25 "" ", concurrency: 2" ", kv: f32" ", chunk: 16")}
 pipeline:
   - plan:
       use: rtn

@@ -140,11 +140,21 @@ static inline bool fits(const struct all *z, bool *safe)
     return true;
 }
 
+/* Groups of prompts: requests are dealt one by one to as few decode micro-batches as there can be, each of which starts a group
+ * whenever its last one is full. */
+static inline double groups_of(uint64_t batch, uint64_t eta, uint64_t xi)
+{
+    uint64_t sets = batch / xi + (batch % xi != 0), groups = 0;
+    for (uint64_t i = 0; i < batch; i++)
+        groups += i / sets % eta == 0;
+    return (double)groups;
+}
+
 /* docs/formats/instance.md, `steady`. */
 static inline double price_of(const struct all *z, double w, bool coarse)
 {
     double B = (double)z->p->memory.batch, n = (double)z->p->work.n;
-    double mu = ceil(B / (double)z->eta), nu = ceil(B / (double)z->xi);
+    double mu = groups_of(z->p->memory.batch, z->eta, z->xi), nu = ceil(B / (double)z->xi);
     double pre, pre_links, pre_most, dec, dec_links, dec_most;
     phase(z, false, coarse, &pre, &pre_links, &pre_most);
     phase(z, true, coarse, &dec, &dec_links, &dec_most);
@@ -256,8 +266,16 @@ static inline struct all enumerate_all(const struct tsr_plan_problem *p)
     uint64_t n =
         tsr_plan_decode_sizes(p->memory.batch,
                               devices < p->shape->layers ? devices : p->shape->layers, dec);
+    if (p->o.decode_mb) {
+        dec[0] = p->o.decode_mb;
+        n = 1;
+    }
     for (uint64_t i = 0; i < n; i++) {
         uint64_t m = tsr_plan_prefill_sizes(dec[i], pre);
+        if (p->o.prefill_mb) {
+            pre[0] = p->o.prefill_mb;
+            m = pre[0] <= dec[i];
+        }
         for (uint64_t k = 0; k < m; k++) {
             z.eta = pre[k];
             z.xi = dec[i];

@@ -38,6 +38,8 @@ static inline void compare(const char *text, struct tsr_plan_problem_options o, 
         if (!(a.objective >= best * (1 - 1e-7)) || !(a.objective <= safe * (1 + 1e-7)))
             fail_msg("%s: %.12g, of %llu plans the best is %.12g, with room %.12g", text,
                      a.objective, (unsigned long long)plans, best, safe);
+        if (!(a.bound <= safe * (1 + 1e-7)))
+            fail_msg("%s: at least %.12g was proved, but there is %.12g", text, a.bound, safe);
         check_latency(&s.p, &a.outcome);
         for (uint64_t i = 0; i < a.outcome.n_stages; i++)
             assert_true(a.outcome.stages[i].memory.total <= a.outcome.stages[i].memory.capacity);

@@ -324,6 +324,38 @@ static void test_memory(void **state)
     }
 }
 
+/* A solver that does not know jobs is asked as if prompts ran whole: on one device they take as long so, and the best plan has
+ * two micro-batches of 6 ms, not eight jobs of 2. */
+static void test_without_jobs(void **state)
+{
+    static const char text[] =
+        "{\"format\":\"tessera.instance/1\",\"objective\":\"steady\",\"layers\":2,\"bits\":[\"4\"],"
+        "\"layer_bytes\":[[100]],\"omega\":[[0],[0]],\"theta\":0,\"batch\":4,\"tokens\":2,"
+        "\"kinds\":[{\"name\":\"a\",\"count\":1,\"capacity_bytes\":300}],\"options\":["
+        "{\"prefill_mb\":2,\"decode_mb\":2,\"prefill_jobs\":8,\"pre_ms\":[[[1]]],\"dec_ms\":[[[1]]]"
+        "},"
+        "{\"prefill_mb\":2,\"decode_mb\":2,\"pre_ms\":[[[3]]],\"dec_ms\":[[[1]]]}]}";
+    struct tsr_errbuf           e = TSR_ERRBUF(e);
+    struct tsr_plugin_spec      spec = { 0 };
+    struct tsr_instance        *inst = NULL;
+    struct tsr_solver_solution *s = NULL;
+    struct tsr_solver_v1        less;
+    (void)state;
+    if (tsr_instance_parse(&inst, "jobs", text, strlen(text), &e.err) != TSR_OK ||
+        tsr_plan_solution_create(&s, inst, &e.err) != TSR_OK ||
+        tsr_plugin_spec_open(&spec, registry, TSR_KIND_SOLVER, "exact", &e.err) != TSR_OK)
+        fail_msg("%s", e.text);
+    less = *(const struct tsr_solver_v1 *)spec.found.iface;
+    less.supports &= ~TSR_SOLVER_JOBS;
+    spec.found.iface = &less;
+    assert_int_equal(tsr_plan_solve(inst, &spec.found, spec.options, s, &e.err), TSR_OK);
+    assert_true(s->option == 1 && s->objective == 16);
+    assert_true(s->status == TSR_SOLVED_FEASIBLE && s->bound == -INFINITY);
+    tsr_plugin_spec_close(&spec);
+    free(s);
+    tsr_instance_destroy(inst);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -331,7 +363,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_random_joint), cmocka_unit_test(test_never_worse),
         cmocka_unit_test(test_ilp_joint),    cmocka_unit_test(test_late),
         cmocka_unit_test(test_cutoff),       cmocka_unit_test(test_gap),
-        cmocka_unit_test(test_limit),        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_limit),        cmocka_unit_test(test_without_jobs),
+        cmocka_unit_test(test_memory),
     };
     return run_solver_tests("exact", tests, argc, argv);
 }

@@ -186,6 +186,93 @@ static void test_back(void **state)
     profile("fast", 2048, 800);
 }
 
+/* Whole prompts whose groups are more than the batch divided by their size: 3 + 3 + 2 requests in groups of 2 are five.  Memory
+ * is short, that plans have several stages, and the decode micro-batch is given, so that many plans have these groups. */
+static void test_uneven(void **state)
+{
+    uint64_t rounds = all_of_them ? 300 : 24;
+    unsigned more = compared, uneven = 0;
+    (void)state;
+    for (uint64_t i = 0; i < rounds; i++) {
+        char     text[800];
+        uint32_t r[4];
+        tsr_philox(r, i, 2, seed);
+        struct tsr_plan_problem_options o = usual();
+        uint64_t                        batch = 6 + r[0] / 3 % 6;
+        profile("slow", 260 + 20 * (unsigned)batch + r[0] % 200, 100 + r[0] / 7 % 300);
+        profile("fast", 260 + 20 * (unsigned)batch + r[1] % 300, 200 + r[1] / 13 % 900);
+        (void)snprintf(text, sizeof text,
+                       "version: 1\nnodes:\n"
+                       "  - {name: a, devices: [{profile: slow, count: 2}], link: {bandwidth: %u "
+                       "MB/s, latency: %u us}}\n"
+                       "  - {name: b, devices: [{profile: fast}], " LINK "}\n" NET,
+                       5 + r[2] % 500, r[2] / 3 % 300);
+        o.theta = i % 2 ? 0.01 : 0;
+        o.head = i % 3 == 2 ? TSR_PLAN_HEAD_FIRST : 0;
+        o.decode_mb = 3 + r[3] % 3;
+        o.prefill_mb = i % 4 ? 2 : 0;
+        uneven += groups_of(batch, 2, o.decode_mb) > ceil((double)batch / 2);
+        compare(text, o, batch);
+    }
+    (void)printf("%u of %u problems have more groups of two than half their requests\n", uneven,
+                 compared - more);
+    assert_true(uneven >= rounds / 4 && compared > more + rounds / 2);
+    profile("slow", 1024, 200);
+    profile("fast", 2048, 800);
+}
+
+/* The fewest jobs of a prompt on any kind of a build; *given: what its one option has. */
+static double fewest(struct setting *s, const uint32_t *tp, double *given)
+{
+    struct tsr_errbuf      e = TSR_ERRBUF(e);
+    struct tsr_plan_built *b;
+    double                 least = INFINITY;
+    assert_int_equal(tsr_plan_build(&b, &s->p, &(struct tsr_plan_space){ .ways = tp, .stride = 1 },
+                                    &e.err),
+                     TSR_OK);
+    for (uint64_t k = 0; k < b->whole.n_kinds; k++)
+        for (uint64_t q = 0; q < b->whole.bits; q++) {
+            struct tsr_plan_time t;
+            assert_int_equal(tsr_plan_built_layer(b, k, 0, q, TSR_PLAN_PREFILL, 1, &t, &e.err),
+                             TSR_OK);
+            least = fmin(least, t.ms / t.most_ms);
+        }
+    *given = b->whole.options[0]->prefill_jobs;
+    tsr_plan_built_destroy(b);
+    return least;
+}
+
+/* A plan has one price, whatever widths the problem has that it is priced in: so many jobs are its prompts. */
+static void test_jobs(void **state)
+{
+    static const uint32_t one[] = { 1, 1 }, two[] = { 2, 1 };
+    unsigned              differ = 0;
+    (void)state;
+    for (uint64_t i = 0; i < 10; i++) {
+        struct tsr_plan_problem_options o = usual();
+        struct setting                  s;
+        uint32_t                        r[4];
+        double                          a, b;
+        tsr_philox(r, i, 3, seed);
+        o.prefill_mb = o.decode_mb = 1;
+        profile("slow", 1024, 100 + r[0] % 300);
+        set_up(&s,
+               "version: 1\nnodes:\n  - {name: a, devices: [{profile: slow, count: 2}], " LINK "}\n"
+               "  - {name: b, devices: [{profile: fast}], " LINK "}\n" NET,
+               &o, 24, 9, 1);
+        s.p.work.chunk = 5 + r[1] % 12;
+        tsr_plan_problem_refresh(&s.p);
+        double x = fewest(&s, one, &a), y = fewest(&s, two, &b);
+        assert_true(a > 1 && a == b);
+        assert_true(a <= 24.0 / (double)s.p.work.chunk + 1);
+        differ += fabs(x - y) > 1e-9 * x;
+        take_down(&s);
+    }
+    (void)printf("by the kinds there are, %u of 10 problems have another number of jobs\n", differ);
+    assert_true(differ > 0);
+    profile("slow", 1024, 200);
+}
+
 /* ---- layers that go together ------------------------------------------------------------------ */
 
 static void test_together(void **state)
@@ -279,7 +366,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),  cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_widths), cmocka_unit_test(test_best),
-        cmocka_unit_test(test_back),   cmocka_unit_test(test_together),
+        cmocka_unit_test(test_back),   cmocka_unit_test(test_uneven),
+        cmocka_unit_test(test_jobs),   cmocka_unit_test(test_together),
         cmocka_unit_test(test_short),  cmocka_unit_test(test_least_short),
     };
     return run_planning("planning", tests);

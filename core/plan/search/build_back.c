@@ -75,8 +75,7 @@ tsr_status tsr_plan_built_price(const struct tsr_plan_built *b, uint64_t part,
     if (st == TSR_OK)
         st = one_way(b, pt->first_kind + last, pt->first_kind + first, TSR_PLAN_DECODE, o.decode_mb,
                      &head[n + last], err);
-    head[last] *= o.prefill_jobs > 0 ? prefills / o.prefill_jobs
-                                     : tsr_plan_build_stretch(b, o.prefill_mb, o.decode_mb);
+    head[last] *= o.prefill_jobs > 0 ? prefills / o.prefill_jobs : 1;
     o.head_pre_ms = head;
     o.head_dec_ms = head + n;
     in.options = &list;

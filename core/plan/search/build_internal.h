@@ -27,6 +27,10 @@ tsr_status tsr_plan_build_codecs(struct tsr_plan_built *b, struct tsr_err *err);
 
 /* Tokens of a prompt that a prefill micro-batch takes at once.  The paper's form has whole prompts. */
 uint64_t tsr_plan_build_piece(const struct tsr_plan_problem *p, uint64_t size);
+/* Jobs of a prefill micro-batch of so many requests: its prompts over the longest chunk, by the device and the candidate of
+ * the problem with the fewest, one device alone and nothing on its CPU; 1: they go whole.  [any] */
+tsr_status tsr_plan_build_jobs(const struct tsr_plan_problem *p, uint64_t size, double *jobs,
+                               struct tsr_err *err);
 /* items of the build, and the number and the names of bit candidates of the whole. */
 tsr_status tsr_plan_build_items(struct tsr_plan_built *b, struct tsr_err *err);
 /* Meshes that represent two different devices of kinds. */
@@ -35,9 +39,6 @@ void tsr_plan_build_pair(const struct tsr_plan_built *b, uint64_t from, uint64_t
 /* The way back of a micro-batch's rows from a kind to a head on the first stage, as the build counts it (build_back.c).  [setup] */
 tsr_status tsr_plan_build_back(const struct tsr_plan_built *b, uint64_t kind, enum tsr_phase phase,
                                uint64_t size, double *ms, struct tsr_err *err);
-/* Where the groups of a batch's prompts are more than its size divided by theirs, times of whole prompts have the rest: how
- * many times as long they are. */
-double tsr_plan_build_stretch(const struct tsr_plan_built *b, uint64_t pre, uint64_t dec);
 /* no_first and no_last of all kinds, and apart: which stages their devices can be.  [setup] */
 tsr_status tsr_plan_build_leads(struct tsr_plan_built *b, struct tsr_err *err);
 /* layer_bytes of the whole and of kinds, and their ratios; counts: as below. */

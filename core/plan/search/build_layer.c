@@ -5,10 +5,46 @@
 
 #include <math.h>
 
+#define KV_BITS 16u /* of the cache that a prompt's jobs are counted with, whatever layers take */
+
 uint64_t tsr_plan_build_piece(const struct tsr_plan_problem *p, uint64_t size)
 {
     return p->o.objective == TSR_OBJECTIVE_PAPER ? p->work.s
                                                  : tsr_plan_workload_piece(&p->work, size);
+}
+
+/* Whether an earlier group has the same devices: one alone takes as long there. */
+static bool seen(const struct tsr_plan_cluster *c, uint64_t group)
+{
+    uint64_t g = 0;
+    while (c->groups[g].profile != c->groups[group].profile)
+        g++;
+    return g < group;
+}
+
+/* Not by the kinds and items of a build: a plan that is read back has fewer of them, and would have another price. */
+tsr_status tsr_plan_build_jobs(const struct tsr_plan_problem *p, uint64_t size, double *jobs,
+                               struct tsr_err *err)
+{
+    struct tsr_plan_workload    w = p->work;
+    struct tsr_plan_latency_job job = p->latency;
+    uint64_t                    last;
+    w.chunk = tsr_plan_build_piece(p, size);
+    job.kv_bits = KV_BITS;
+    *jobs = (double)tsr_plan_workload_chunks(&w, &last);
+    for (uint64_t g = 0; *jobs > 1 && g < p->cluster->n_groups; g++) {
+        struct tsr_plan_mesh m;
+        tsr_plan_mesh_of(p->cluster, g, 1, &m);
+        for (uint64_t i = 0; i < p->candidates.n && !seen(p->cluster, g); i++)
+            for (uint64_t c = 0; c < p->shape->classes && !p->candidates.v[i].mixed; c++) {
+                struct tsr_plan_time t;
+                TSR_TRY(
+                    tsr_plan_latency_prompt(&job, &m, c, &p->candidates.v[i], &w, size, &t, err));
+                if (t.most_ms > 0) /* it runs there */
+                    *jobs = fmin(*jobs, t.ms / t.most_ms);
+            }
+    }
+    return TSR_OK;
 }
 
 tsr_status tsr_plan_built_base(const struct tsr_plan_built *b, uint64_t kind, uint64_t cls,

@@ -14,11 +14,9 @@
 /* Tables of one phase at one micro-batch size. */
 struct sized {
     uint64_t size;
-    double   stretch;                     /* of times of prefill: tsr_plan_build_stretch() */
     double  *layer, *embed, *head, *comm; /* [K][C][Q], [K], [K], [V][K][K]; prefill: of a job */
     double *alone; /* layer, without what places of kinds forbid; layer itself where nothing does */
-    double
-        jobs; /* of a micro-batch: its prompts over the longest chunk, by the kind with the fewest */
+    double  jobs;  /* of a micro-batch: tsr_plan_build_jobs() */
 };
 
 /* A kind runs neither the first nor the last unit where it cannot be that stage. */
@@ -42,8 +40,6 @@ static tsr_status layer_table(struct tsr_plan_built *b, const uint32_t *counts,
                 struct tsr_plan_time t;
                 TSR_TRY(tsr_plan_built_layer(b, k, s, i, phase, z->size, &t, err));
                 one[s] = t.ms;
-                if (phase == TSR_PLAN_PREFILL && t.most_ms > 0)
-                    z->jobs = fmin(z->jobs, t.ms / t.most_ms);
             }
             for (uint64_t c = 0; c < cls; c++) {
                 double sum = 0;
@@ -172,8 +168,8 @@ static tsr_status links_table(struct tsr_plan_built *b, enum tsr_phase phase, st
     return TSR_OK;
 }
 
-/* Times of micro-batches to those of one of their jobs, whose links have them already; or stretched. */
-static void scale(const struct tsr_plan_built *b, struct sized *z, double by, bool links)
+/* Times of micro-batches to those of one of their jobs, whose links have them already. */
+static void scale(const struct tsr_plan_built *b, struct sized *z, double by)
 {
     uint64_t n = b->whole.n_kinds;
     for (uint64_t i = 0; i < n * b->whole.classes * b->whole.bits; i++) {
@@ -185,8 +181,6 @@ static void scale(const struct tsr_plan_built *b, struct sized *z, double by, bo
         z->embed[k] *= by;
         z->head[k] *= by;
     }
-    for (uint64_t i = 0; links && i < b->n_links * n * n; i++)
-        z->comm[i] *= by;
 }
 
 static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
@@ -200,18 +194,13 @@ static tsr_status sized_make(struct tsr_plan_built *b, const uint32_t *counts, e
     NEW(b, z->embed, k);
     NEW(b, z->head, k);
     NEW(b, z->comm, b->n_links * k * k);
-    if (phase == TSR_PLAN_PREFILL) {
-        uint64_t at_once = tsr_plan_build_piece(b->p, z->size);
-        uint64_t chunks = b->p->work.s / at_once + (b->p->work.s % at_once != 0);
-        z->jobs = (double)chunks;
-    }
+    if (phase == TSR_PLAN_PREFILL)
+        TSR_TRY(tsr_plan_build_jobs(b->p, z->size, &z->jobs, err));
     TSR_TRY(layer_table(b, counts, phase, z, err));
     TSR_TRY(ends_table(b, phase, z, err));
     TSR_TRY(links_table(b, phase, z, err));
     if (phase == TSR_PLAN_PREFILL && z->jobs > 1)
-        scale(b, z, 1 / z->jobs, false);
-    else if (z->stretch > 1)
-        scale(b, z, z->stretch, true);
+        scale(b, z, 1 / z->jobs);
     return TSR_OK;
 }
 
@@ -220,7 +209,7 @@ static tsr_status add_rest(struct tsr_plan_built *b, const uint32_t *counts, str
                            struct tsr_err *err)
 {
     uint64_t     n = b->whole.n_kinds, layers = n * b->whole.classes * b->whole.bits;
-    struct sized rest = { .size = tsr_plan_build_rest(b->p, z->size), .stretch = 1 };
+    struct sized rest = { .size = tsr_plan_build_rest(b->p, z->size) };
     if (rest.size)
         TSR_TRY(sized_make(b, counts, TSR_PLAN_DECODE, &rest, err));
     tsr_plan_build_mean(b->p, z->size, z->layer, rest.layer, layers);
@@ -234,21 +223,33 @@ static tsr_status add_rest(struct tsr_plan_built *b, const uint32_t *counts, str
 
 /* The tables of a size, made on first use. */
 static tsr_status sized_of(struct tsr_plan_built *b, const uint32_t *counts, enum tsr_phase phase,
-                           struct sized *list, uint64_t *n, uint64_t size, double stretch,
-                           const struct sized **z, struct tsr_err *err)
+                           struct sized *list, uint64_t *n, uint64_t size, const struct sized **z,
+                           struct tsr_err *err)
 {
     for (uint64_t i = 0; i < *n; i++)
-        if (list[i].size == size && list[i].stretch == stretch) {
+        if (list[i].size == size) {
             *z = &list[i];
             return TSR_OK;
         }
     list[*n].size = size;
-    list[*n].stretch = stretch;
     TSR_TRY(sized_make(b, counts, phase, &list[*n], err));
     if (phase == TSR_PLAN_DECODE && b->p->whole)
         TSR_TRY(add_rest(b, counts, &list[*n], err));
     *z = &list[(*n)++];
     return TSR_OK;
+}
+
+/* Jobs of prefill where there are others than the batch divided by a micro-batch's prompts: these go in chunks, or in more
+ * groups, since each decode micro-batch has its own; 0: so many. */
+static double jobs_of(const struct tsr_plan_built *b, const struct sized *pre, uint64_t dec)
+{
+    const struct tsr_plan_problem *p = b->p;
+    double                         jobs = fmax(pre->jobs, 1), least;
+    if (p->whole)
+        return jobs * tsr_plan_build_prefills(p, pre->size, dec);
+    least = ceil((double)b->whole.batch / (double)pre->size);
+    jobs *= (double)tsr_plan_prefill_count(b->whole.batch, pre->size, dec);
+    return jobs > least && p->o.objective != TSR_OBJECTIVE_PAPER ? jobs : 0;
 }
 
 static tsr_status check_sizes(const struct tsr_plan_problem *p, struct tsr_err *err)
@@ -299,15 +300,14 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
         uint64_t            sizes = 1;
         if (p->o.prefill_mb > dec[i])
             continue;
-        TSR_TRY(sized_of(b, counts, TSR_PLAN_DECODE, dec_of, &made, dec[i], 1, &d, err));
+        TSR_TRY(sized_of(b, counts, TSR_PLAN_DECODE, dec_of, &made, dec[i], &d, err));
         if (p->o.prefill_mb)
             pre[0] = p->o.prefill_mb;
         else
             sizes = tsr_plan_prefill_sizes(dec[i], pre);
         for (uint64_t j = 0; j < sizes; j++, n++) {
             uint64_t *workspace;
-            TSR_TRY(sized_of(b, counts, TSR_PLAN_PREFILL, pre_of, &n_pre, pre[j],
-                             tsr_plan_build_stretch(b, pre[j], dec[i]), &f, err));
+            TSR_TRY(sized_of(b, counts, TSR_PLAN_PREFILL, pre_of, &n_pre, pre[j], &f, err));
             NEW(b, workspace, b->whole.n_kinds);
             o[n] = (struct tsr_solver_option){
                 .struct_size = sizeof o[n],
@@ -322,13 +322,8 @@ tsr_status tsr_plan_build_options(struct tsr_plan_built *b, const uint32_t *coun
                 .comm_pre_ms = f->comm,
                 .comm_dec_ms = d->comm,
                 .workspace_bytes = workspace,
-                .prefill_jobs =
-                    f->jobs > 1
-                        ? f->jobs * (double)tsr_plan_prefill_count(b->whole.batch, pre[j], dec[i])
-                        : 0,
+                .prefill_jobs = jobs_of(b, f, dec[i]),
             };
-            if (p->whole)
-                o[n].prefill_jobs = fmax(f->jobs, 1) * tsr_plan_build_prefills(p, pre[j], dec[i]);
             list[n] = &o[n];
             b->alone_pre[n] = f->alone;
             b->alone_dec[n] = d->alone;

@@ -50,13 +50,3 @@ double tsr_plan_build_prefills(const struct tsr_plan_problem *p, uint64_t pre, u
     return (double)full * (double)tsr_plan_prefill_count(once, pre, dec) +
            (double)sets * pieces(dec, pre) + pieces(rest % dec, pre);
 }
-
-double tsr_plan_build_stretch(const struct tsr_plan_built *b, uint64_t pre, uint64_t dec)
-{
-    const struct tsr_plan_problem *p = b->p;
-    uint64_t                       batch = b->whole.batch;
-    if (p->o.objective == TSR_OBJECTIVE_PAPER || p->whole ||
-        tsr_plan_build_piece(p, pre) < p->work.s)
-        return 1;
-    return (double)tsr_plan_prefill_count(batch, pre, dec) / ceil((double)batch / (double)pre);
-}

@@ -140,15 +140,6 @@ static double prefills(const struct tsr_solver_instance *in, const struct tsr_so
     return (double)tsr_plan_prefill_count(in->batch, o->prefill_mb, o->decode_mb);
 }
 
-/* Of a prefill micro-batch, over those of the option's tables: build_options.c has them of a job, or stretched. */
-static double times_of(const struct tsr_solver_instance *in, const struct tsr_solver_option *o)
-{
-    if (in->objective == TSR_OBJECTIVE_PAPER)
-        return 1;
-    double least = ceil((double)in->batch / (double)o->prefill_mb);
-    return (o->prefill_jobs > 0 ? o->prefill_jobs : least) / prefills(in, o);
-}
-
 /* The link to the next stage, of which a solver's table has one time. */
 static tsr_status link_of(struct tsr_plan_outcome_stage *st, const struct tsr_plan_outcome *o,
                           const struct tsr_plan_built *b, uint64_t from, uint64_t to, double times,
@@ -173,7 +164,7 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
     const struct tsr_solver_option *opt = pt->inst.in.options[s->option];
     struct tsr_plan_outcome_stage  *st = &o->stages[i];
     struct tsr_plan_stage_cost      cost;
-    double                          times = times_of(&pt->inst.in, opt);
+    double                          times = o->prefill_jobs; /* the tables have those of a job */
     uint32_t                        kind = s->stage_kind[i] + pt->first_kind;
     bool                            back = goes_back(b, s->stages), last = i + 1 == s->stages;
     struct tsr_solver_solution      as = *s;
@@ -191,13 +182,12 @@ static tsr_status stage_of(struct tsr_plan_outcome *o, const struct tsr_plan_bui
                      err));
     if (back && last)
         TSR_TRY(way_back(o, b, s->stage_kind[0] + pt->first_kind, err));
-    if (!last) { /* stretched times are of whole prompts, whose links build_options.c stretches as well */
+    if (!last) {
         uint64_t n = pt->inst.in.n_kinds, e = (st->link - b->first_link) * n * n +
                                               s->stage_kind[i] * n + s->stage_kind[i + 1];
         st->solver_pre_ms = opt->comm_pre_ms[e] * times;
         st->solver_dec_ms = opt->comm_dec_ms[e];
-        TSR_TRY(link_of(st, o, b, kind, s->stage_kind[i + 1] + pt->first_kind,
-                        opt->prefill_jobs > 0 ? times : 1, err));
+        TSR_TRY(link_of(st, o, b, kind, s->stage_kind[i + 1] + pt->first_kind, times, err));
     }
     struct tsr_plan_memory_job job = p->memory;
     job.kv_of = o->kv;

@@ -106,28 +106,57 @@ static tsr_status solve(const struct tsr_instance *inst, const struct tsr_plugin
     return check_claims(inst, f, s, err);
 }
 
+/* v[n] times `by` in *at, which then ends behind it. */
+static double *stretched(double **at, const double *v, uint64_t n, double by)
+{
+    double *to = *at;
+    for (uint64_t i = 0; i < n; i++)
+        to[i] = by * v[i];
+    *at += n;
+    return to;
+}
+
+/* An option without jobs of prefill, each of whose micro-batches takes as long as its jobs do, one after another.  at: room for
+ * the times. */
+static void put_whole(struct tsr_solver_option *o, const struct tsr_solver_instance *in,
+                      double **at)
+{
+    uint64_t n = in->n_kinds, links = in->n_links > 1 ? in->n_links : 1;
+    double   by = o->prefill_jobs / ceil((double)in->batch / (double)o->prefill_mb);
+    o->pre_ms = stretched(at, o->pre_ms, n * in->classes * in->bits, by);
+    o->embed_pre_ms = stretched(at, o->embed_pre_ms, n, by);
+    o->head_pre_ms = stretched(at, o->head_pre_ms, n, by);
+    o->comm_pre_ms = stretched(at, o->comm_pre_ms, links * n * n, by);
+    o->prefill_jobs = 0;
+}
+
 /* The problem as a solver knows it that does not know jobs of prefill: prompts run whole.  Its plan is one of the problem
- * as it is, and has that one's objective; its bound is not, for prompts in chunks take less. */
+ * as it is, and has that one's objective; its bound is not, for jobs that follow one another through the stages take less. */
 static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_plugin_found *f,
                               const void *opts, struct tsr_solver_solution *s, struct tsr_err *err)
 {
     static atomic_bool               said;
-    uint64_t                         n = inst->in.n_options;
+    uint64_t                         n = inst->in.n_options, k = inst->in.n_kinds;
+    uint64_t                         links = inst->in.n_links > 1 ? inst->in.n_links : 1, each;
     struct tsr_instance              whole = *inst;
     struct tsr_solver_option        *o = tsr_new(n, sizeof *o);
     const struct tsr_solver_option **list = tsr_new(n, sizeof *list);
-    tsr_status st = o && list ? TSR_OK : tsr_fail_nomem(err, n * sizeof *o, "options of a problem");
-    for (uint64_t i = 0; o && list && i < n; i++) {
+    each = k * inst->in.classes * inst->in.bits + 2 * k + links * k * k;
+    double    *ms = tsr_new(n, each * sizeof *ms), *at = ms;
+    tsr_status st =
+        o && list && ms ? TSR_OK : tsr_fail_nomem(err, n * sizeof *o, "options of a problem");
+    for (uint64_t i = 0; st == TSR_OK && i < n; i++) {
         o[i] = *inst->in.options[i];
-        o[i].prefill_jobs = 0;
+        if (o[i].prefill_jobs > 0)
+            put_whole(&o[i], &inst->in, &at);
         list[i] = &o[i];
     }
     whole.in.options = list;
     whole.features &= ~TSR_SOLVER_JOBS;
     if (!atomic_exchange(&said, true))
         tsr_logf(TSR_LOG_WARN,
-                 "solver \"%s\" does not support prompts in chunks: it decides as if prompts ran "
-                 "whole; the times of its plan are those of the chunks",
+                 "solver \"%s\" does not support prefill_jobs: it decides as if prompts ran whole "
+                 "and in even groups; the times of its plan are those of what runs",
                  f->component->name);
     if (st == TSR_OK)
         st = solve(&whole, f, opts, NULL, s, NULL, err);
@@ -136,6 +165,7 @@ static tsr_status solve_whole(const struct tsr_instance *inst, const struct tsr_
         s->bound = -INFINITY;
         st = tsr_plan_evaluate(&inst->in, s, &s->objective, err);
     }
+    free(ms);
     free(list);
     free(o);
     return st;
