@@ -22,6 +22,23 @@ run tokenize "$Q" --text "hello" --special
 ok "tokenize: BOS first" grep -q '^1,' "$WORK/out"
 cp "$WORK/out" "$WORK/ids"
 
+# ---- what auto writes: the type of each matrix, and the number that names it to other programs ------
+# file_type FILE: general.file_type, a U32 after the key and its type
+file_type() {
+    local at
+    at=$(LC_ALL=C grep -abom 1 general.file_type "$1" | cut -d: -f1)
+    od -An -tu4 -j $((at + 21)) -N 4 "$1" | tr -d ' '
+}
+for one in f32:0 f16:1 q4_0:2 q4_1:3 q8_0:7 q5_0:8 q5_1:9 q2_k:10 q4_k_m:15 iq4_nl:25 bf16:32 gpt-oss-mxfp4:38; do
+    name=${one%:*}
+    run convert "$CASES/gguf-$name/model.gguf" -o "auto-$name.gguf" --to gguf
+    ok "$name: file_type is ${one#*:}, got $(file_type "$WORK/auto-$name.gguf")" \
+        test "$(file_type "$WORK/auto-$name.gguf")" = "${one#*:}"
+    rm -f "$WORK/auto-$name.gguf"
+done
+run convert "$CASES/gguf-q5_0/model.gguf" -o five.gguf --to gguf --json
+ok "Q5_0 keeps its bytes" test "$(stat -c %s "$WORK/five.gguf")" -lt $(($(stat -c %s "$CASES/gguf-q5_0/model.gguf") * 103 / 100))
+
 # a relative path in a job, and the same name under a folder that links to it
 cp "$CASES/gguf-f16/model.gguf" "$WORK/small.gguf"
 cat >"$WORK/job.yaml" <<JOB

@@ -373,11 +373,16 @@ static void decode_gguf(struct fixture *f, uint32_t type)
     for (uint64_t r = 0; r < f->v.rows; r++) {
         tsr_export_gguf_repack_row(type, &m, r, line);
         for (uint64_t k = 0; k < f->v.cols; k++) {
-            const unsigned char *b = line + k / 32 * (type == TSR_GGUF_OUT_Q4_0 ? 18 : 34);
+            const unsigned       bytes = type == TSR_GGUF_OUT_Q8_0 ? 34
+                                         : type == TSR_GGUF_T_Q5_0 ? 22
+                                                                   : 18;
+            const unsigned char *b = line + k / 32 * bytes;
             unsigned             i = (unsigned)(k % 32);
+            unsigned             nibble = (unsigned)b[bytes - 16 + i % 16] >> (i < 16 ? 0 : 4) & 15;
             int                  v = type == TSR_GGUF_OUT_Q8_0 ? (int)(int8_t)b[2 + i]
-                                     : i < 16                  ? (b[2 + i] & 15) - 8
-                                                               : (b[2 + i - 16] >> 4) - 8;
+                                     : type == TSR_GGUF_T_Q5_0
+                                         ? (int)(nibble | (b[2 + i / 8] >> i % 8 & 1u) << 4) - 16
+                                         : (int)nibble - 8;
             row[k] = f16_at(b, 0) * (float)v;
         }
         expect_row(f, r, row);
@@ -403,6 +408,7 @@ static void random_matrices(void **state)
             if (!(bits == 8 && !stored && (format.group == 0 || format.group == 128)))
                 decode_ct(&f, stored);
             decode_gguf(&f, TSR_GGUF_OUT_Q4_0);
+            decode_gguf(&f, TSR_GGUF_T_Q5_0);
             decode_gguf(&f, TSR_GGUF_OUT_Q8_0);
             tsr_export_kind_close(&f.x);
             f.x.kind = &tsr_export_gptq;

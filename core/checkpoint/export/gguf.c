@@ -179,7 +179,8 @@ static tsr_status make_head(struct file *f, const char *arch)
     struct tsr_export_gguf_bytes *b = &f->head, meta = { 0 };
     tsr_status                    st = tsr_export_gguf_put_model(f->x, &meta, arch);
     if (st == TSR_OK) {
-        tsr_export_gguf_key_u32(&meta, "general.file_type", tsr_export_gguf_ftype(f->choice));
+        tsr_export_gguf_key_u32(&meta, "general.file_type",
+                                tsr_export_gguf_ftype(f->choice, f->v, f->n));
         tsr_export_gguf_key_u32(&meta, "general.quantization_version", 2);
         st = tsr_export_gguf_put_tokens(f->x, &meta);
     }

@@ -157,12 +157,20 @@ bool tsr_export_gguf_is_super_type(uint32_t type, const struct tsr_export_module
     return k && tsr_export_gguf_is_super(k, m);
 }
 
+/* Of the types whose codes are whole numbers around 0, else 0. */
+static uint32_t bits_of(uint32_t type)
+{
+    return type == TSR_GGUF_OUT_Q4_0   ? 4
+           : type == TSR_GGUF_T_Q5_0   ? 5
+           : type == TSR_GGUF_OUT_Q8_0 ? 8
+                                       : 0;
+}
+
 bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)
 {
     if (tsr_export_gguf_is_super_type(type, m))
         return true;
-    if (type != TSR_GGUF_OUT_MXFP4 && type != TSR_GGUF_OUT_IQ4_NL && type != TSR_GGUF_OUT_Q4_0 &&
-        type != TSR_GGUF_OUT_Q8_0)
+    if (type != TSR_GGUF_OUT_MXFP4 && type != TSR_GGUF_OUT_IQ4_NL && !bits_of(type))
         return false;
     if (m->v->cols % QK != 0 || m->f.group % QK != 0 || m->order)
         return false;
@@ -173,9 +181,10 @@ bool tsr_export_gguf_holds(uint32_t type, const struct tsr_export_module *m)
     if (m->form != TSR_EXPORT_FORM_INT || type == TSR_GGUF_OUT_MXFP4 ||
         tsr_export_module_scale_dtype(m, TSR_F16) != TSR_F16)
         return false;
-    int lo = type == TSR_GGUF_OUT_Q4_0 ? -8 : -128, hi = type == TSR_GGUF_OUT_Q4_0 ? 7 : 127;
+    const uint32_t bits = bits_of(type);
+    const int      hi = (1 << (bits - 1)) - 1, lo = -hi - 1;
     if (m->f.zero != TSR_ZERO_STORED)
-        return m->f.bits <= (type == TSR_GGUF_OUT_Q4_0 ? 4u : 8u);
+        return m->f.bits <= bits;
     for (uint64_t r = 0; r < m->v->rows; r++) {
         const unsigned char *codes = tsr_export_module_codes(m, r);
         for (uint64_t k = 0; k < m->v->cols; k++) {
@@ -198,12 +207,21 @@ static void repack_int(uint32_t type, const struct tsr_export_module *m, uint64_
     for (unsigned i = 0; i < QK; i++)
         q[i] = tsr_export_bits_get(codes, (at + i) * m->f.bits, m->f.bits) - zero;
     (void)put_f16(dst, tsr_export_module_scale(m, r, g)); /* exact: holds() looked */
-    if (type == TSR_GGUF_OUT_Q8_0)
+    dst += 2;
+    if (type == TSR_GGUF_OUT_Q8_0) {
         for (unsigned i = 0; i < QK; i++)
-            dst[2 + i] = (unsigned char)q[i];
-    else
-        for (unsigned i = 0; i < QK / 2; i++)
-            dst[2 + i] = (unsigned char)(((q[i] + 8) & 15) | (q[i + QK / 2] + 8) << 4);
+            dst[i] = (unsigned char)q[i];
+        return;
+    }
+    const unsigned middle = 1u << (bits_of(type) - 1);
+    if (type == TSR_GGUF_T_Q5_0) { /* the fifth bits come first */
+        memset(dst, 0, QK / 8);
+        for (unsigned i = 0; i < QK; i++)
+            dst[i / 8] = (unsigned char)(dst[i / 8] | ((q[i] + middle) >> 4 & 1u) << i % 8);
+        dst += QK / 8;
+    }
+    for (unsigned i = 0; i < QK / 2; i++)
+        dst[i] = (unsigned char)(((q[i] + middle) & 15) | (q[i + QK / 2] + middle) << 4);
 }
 
 /* Codes of MXFP4 and IQ4_NL after the bytes of their scales. */

@@ -102,7 +102,6 @@ enum tsr_export_gguf_choice {
 /* What the option `type` asks for, in any case; NULL and "": auto.  TSR_E_INPUT with the types that there are. */
 tsr_status tsr_export_gguf_choose(const char *type, enum tsr_export_gguf_choice *choice,
                                   struct tsr_err *err);
-uint32_t   tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice); /* general.file_type */
 uint32_t   tsr_export_gguf_dense_type(uint32_t dtype);
 bool       tsr_export_gguf_is_float(uint32_t type);
 /* n numbers of a row in a type of floats; TSR_E_INPUT for one that it does not hold. */
@@ -121,7 +120,10 @@ struct tsr_export_gguf_entry {
     bool                turned; /* columns are packed in the file's order */
     bool                fit;    /* blocks are the result of a search */
 };
-bool tsr_export_gguf_is_mix(enum tsr_export_gguf_choice choice);
+/* general.file_type of the choice; for auto, of the type that most weights of the n tensors' matrices have. */
+uint32_t tsr_export_gguf_ftype(enum tsr_export_gguf_choice         choice,
+                               const struct tsr_export_gguf_entry *v, uint64_t n);
+bool     tsr_export_gguf_is_mix(enum tsr_export_gguf_choice choice);
 /* The type of a tensor in a mix; tied: the embedding is the head, too. */
 uint32_t tsr_export_gguf_mix_type(const struct tsr_export *x, enum tsr_export_gguf_choice mix,
                                   const char *name, uint64_t layer, uint64_t cols, bool tied);

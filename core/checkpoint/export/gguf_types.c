@@ -12,7 +12,7 @@ static const struct {
     const char *name;
     uint32_t    type, ftype; /* general.file_type */
 } choices[] = {
-    [TSR_EXPORT_GGUF_AUTO] = { "auto", TSR_GGUF_OUT_F16, 1 },
+    [TSR_EXPORT_GGUF_AUTO] = { "auto", TSR_GGUF_OUT_F16, 0 }, /* that of its tensors */
     [TSR_EXPORT_GGUF_F16] = { "f16", TSR_GGUF_OUT_F16, 1 },
     [TSR_EXPORT_GGUF_Q8_0] = { "q8_0", TSR_GGUF_OUT_Q8_0, 7 },
     [TSR_EXPORT_GGUF_Q4_0] = { "q4_0", TSR_GGUF_OUT_Q4_0, 2 },
@@ -40,9 +40,38 @@ tsr_status tsr_export_gguf_choose(const char *type, enum tsr_export_gguf_choice 
                     want);
 }
 
-uint32_t tsr_export_gguf_ftype(enum tsr_export_gguf_choice choice)
+/* general.file_type of a file whose matrices have the type; of types with several mixes, that of M. */
+static uint32_t ftype_of(uint32_t type)
 {
-    return choices[choice].ftype;
+    static const struct {
+        uint32_t type, ftype;
+    } types[] = {
+        { TSR_GGUF_OUT_F32, 0 },   { TSR_GGUF_OUT_F16, 1 },   { TSR_GGUF_T_Q4_0, 2 },
+        { TSR_GGUF_T_Q4_1, 3 },    { TSR_GGUF_T_Q8_0, 7 },    { TSR_GGUF_T_Q5_0, 8 },
+        { TSR_GGUF_T_Q5_1, 9 },    { TSR_GGUF_T_Q2_K, 10 },   { TSR_GGUF_T_Q3_K, 12 },
+        { TSR_GGUF_T_Q4_K, 15 },   { TSR_GGUF_T_Q5_K, 17 },   { TSR_GGUF_T_Q6_K, 18 },
+        { TSR_GGUF_T_IQ4_NL, 25 }, { TSR_GGUF_OUT_BF16, 32 }, { TSR_GGUF_OUT_MXFP4, 38 }
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (types[i].type == type)
+            return types[i].ftype;
+    return 1024; /* llama.cpp's number for one that the tensors tell */
+}
+
+uint32_t tsr_export_gguf_ftype(enum tsr_export_gguf_choice         choice,
+                               const struct tsr_export_gguf_entry *v, uint64_t n)
+{
+    double   weights[TSR_GGUF_T_MXFP4 + 1] = { 0 };
+    uint32_t most = TSR_GGUF_OUT_F32;
+    if (choice != TSR_EXPORT_GGUF_AUTO)
+        return choices[choice].ftype;
+    for (uint64_t i = 0; i < n; i++)
+        if (v[i].rank > 1)
+            weights[v[i].type] += (double)v[i].dims[0] * (double)v[i].dims[1] *
+                                  (double)(v[i].rank > 2 ? v[i].dims[2] : 1);
+    for (uint32_t t = 0; t < sizeof weights / sizeof *weights; t++)
+        most = weights[t] > weights[most] ? t : most;
+    return ftype_of(most);
 }
 
 uint32_t tsr_export_gguf_dense_type(uint32_t dtype)
@@ -108,9 +137,9 @@ static tsr_status not_exact(struct tsr_export *x, uint32_t type, const struct ts
 static uint32_t type_that_holds(const struct tsr_export_module *m)
 {
     static const uint32_t order[] = { TSR_GGUF_OUT_MXFP4, TSR_GGUF_OUT_IQ4_NL, TSR_GGUF_OUT_Q4_0,
-                                      TSR_GGUF_OUT_Q8_0,  TSR_GGUF_T_Q4_K,     TSR_GGUF_T_Q5_K,
-                                      TSR_GGUF_T_Q6_K,    TSR_GGUF_T_Q3_K,     TSR_GGUF_T_Q2_K,
-                                      TSR_GGUF_T_Q4_1,    TSR_GGUF_T_Q5_1 };
+                                      TSR_GGUF_T_Q5_0,    TSR_GGUF_OUT_Q8_0,   TSR_GGUF_T_Q4_K,
+                                      TSR_GGUF_T_Q5_K,    TSR_GGUF_T_Q6_K,     TSR_GGUF_T_Q3_K,
+                                      TSR_GGUF_T_Q2_K,    TSR_GGUF_T_Q4_1,     TSR_GGUF_T_Q5_1 };
     for (size_t i = 0; i < sizeof order / sizeof *order; i++)
         if (tsr_export_gguf_holds(order[i], m))
             return order[i];

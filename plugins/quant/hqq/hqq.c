@@ -122,10 +122,10 @@ static struct wt_params params_of(const struct hqq *q, const float *w, uint64_t 
         float  least = INFINITY; /* errors that differ in F64 alone are equal */
         for (int64_t i = 0; i < q->iterations; i++) {
             float error = (float)step(q, w, n, inverse, z, beta, &next);
-            if (!(error < least))
-                break;
-            least = error;
-            best = z;
+            if (error < least) {
+                least = error;
+                best = z;
+            }
             z = next;
             beta *= q->kappa;
         }
@@ -202,7 +202,7 @@ static const struct tsr_option options[] = {
     TSR_OPTION_REAL(struct hqq_options, kappa, 1.01, 1.0, 100.0, NULL,
                     "Factor of beta from step to step."),
     TSR_OPTION_INT(struct hqq_options, iterations, 20, 1, 10000, NULL,
-                   "Steps at most; a group ends at the first that does not lower its mean error."),
+                   "Steps; a group takes the zero point of the one with the least mean error."),
 };
 
 static const struct tsr_quantizer_v1 table = {
