@@ -68,12 +68,17 @@ static tsr_status hqq_plan(const void *self, const struct tsr_matrix *w,
     return TSR_OK;
 }
 
-/* Errors below about beta^(-1/(2-p)) become 0, larger ones shrink a little: the proximal step of the
- * p-norm, with its derivative taken where the error is. */
-static double shrink(double x, double beta, double p)
+/* Errors below beta^(-1/(2-p)) become 0, as all are on most groups. */
+static double all_zero_below(double beta, double p)
+{
+    return pow(beta, -1.0 / (2.0 - p)) * (1.0 - 1e-9); /* pow() is exact to far less */
+}
+
+/* Larger errors shrink a little: the proximal step of the p-norm, with its derivative taken where the error is. */
+static double shrink(double x, double beta, double p, double zero_below)
 {
     double a = fabs(x);
-    if (a == 0.0)
+    if (a < zero_below || a == 0.0)
         return 0.0;
     a -= pow(a, p - 1.0) / beta;
     return a > 0.0 ? copysign(a, x) : 0.0;
@@ -85,12 +90,13 @@ static double step(const struct hqq *q, const float *w, uint64_t n, double inver
                    double beta, double *next)
 {
     double top = (double)((1u << q->rule.bits) - 1u), error = 0.0, sum = 0.0;
+    double zero_below = all_zero_below(beta, q->norm);
     for (uint64_t k = 0; k < n; k++) {
         double scaled = (double)w[k] * inverse, code = rint(scaled + z);
         code = code > 0.0 ? code < top ? code : top : 0.0;
         double e = (double)w[k] - (code - z) / inverse;
         error += fabs(e);
-        sum += code - (scaled - shrink(e, beta, q->norm) * inverse);
+        sum += code - (scaled - shrink(e, beta, q->norm, zero_below) * inverse);
     }
     *next = sum / (double)n;
     return error / (double)n;
