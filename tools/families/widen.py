@@ -37,7 +37,7 @@ SIZES = {"F32": 4, "F16": 2, "BF16": 2, "U8": 1}
 
 def grown(name, shape, kind):
     if re.search(r"\.[qk]_norm\.", name):
-        return (0,) if len(shape) == 2 or kind.startswith("olmo") else ()
+        return (0,) if len(shape) == 2 or kind.startswith(("olmo", "minimax")) else ()
     for pattern, grow in GROW:
         if pattern.search(name):
             return grow
