@@ -29,7 +29,8 @@
 /* most tokens of a block on matrix units whose weights have minimums */
 #define K_TILE_MINIMUMS 16
 #define K_ZERO_MOST     112u /* largest zero point of k_tile8_zero */
-#define K_CUT_BLOCKS    26u  /* blocks of activations of a segment of k_tile8_cut and k_tile8_fine, at most */
+#define K_CUT_BLOCKS                                                                               \
+    26u /* blocks of activations of a segment of k_tile8_cut and k_tile8_fine, at most */
 /* Bytes of shared memory that launches ask for: of k_tile16_* and k_tile32_*, and of k_block_int. */
 #define K_TILE_SHARED  65536u
 #define K_BLOCK_SHARED 229248u
