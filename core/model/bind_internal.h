@@ -9,7 +9,7 @@
 tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const struct tsr_model_role *r,
                                const char *name, uint32_t rank, const uint64_t *shape,
                                struct tsr_checkpoint_stored **out);
-/* tied.c: the stored weight of a part outside the layers, and its name; *e is NULL without one. */
+/* The stored weight of a part outside the layers, and its name; *e is NULL without one. */
 tsr_status tsr_model_bind_find_part(struct tsr_model_binding *b, enum tsr_model_part part,
                                     char name[TSR_BIND_NAME], struct tsr_checkpoint_stored **e);
 /* bind_errors.c: the tensor is missing, of another shape, or one that the family does not have. */

@@ -41,6 +41,20 @@ tsr_status tsr_model_bind_find(struct tsr_model_binding *b, const struct tsr_mod
     return TSR_OK;
 }
 
+tsr_status tsr_model_bind_find_part(struct tsr_model_binding *b, enum tsr_model_part part,
+                                    char name[TSR_BIND_NAME], struct tsr_checkpoint_stored **e)
+{
+    const struct tsr_model_family *f = b->config->family;
+    *e = NULL;
+    for (uint32_t r = 0; r < f->n_roles && !*e; r++) {
+        if (f->roles[r].part != part)
+            continue;
+        TSR_TRY(tsr_model_bind_name(b, &f->roles[r], 0, ".weight", name));
+        *e = tsr_checkpoint_shards_find(b->shards, name);
+    }
+    return TSR_OK;
+}
+
 static tsr_status room(void **v, uint64_t n, uint64_t *cap, uint64_t size, struct tsr_err *err)
 {
     if (n < *cap)

@@ -8,20 +8,6 @@
 
 #define CHUNK (UINT64_C(4) << 20) /* bytes of each tensor that are compared at a time */
 
-tsr_status tsr_model_bind_find_part(struct tsr_model_binding *b, enum tsr_model_part part,
-                                    char name[TSR_BIND_NAME], struct tsr_checkpoint_stored **e)
-{
-    const struct tsr_model_family *f = b->config->family;
-    *e = NULL;
-    for (uint32_t r = 0; r < f->n_roles && !*e; r++) {
-        if (f->roles[r].part != part)
-            continue;
-        TSR_TRY(tsr_model_bind_name(b, &f->roles[r], 0, ".weight", name));
-        *e = tsr_checkpoint_shards_find(b->shards, name);
-    }
-    return TSR_OK;
-}
-
 static bool same_shape(const struct tsr_safetensors_tensor *x,
                        const struct tsr_safetensors_tensor *y)
 {

@@ -316,7 +316,7 @@ run logits other.gguf --tokens 1,5,9,30,77 -o b.logits --family mine.yaml
 ok "GGUF of an added family with experts, got $rc" test "$rc" = 0
 ok "the same bytes" cmp -s "$WORK/a.logits" "$WORK/b.logits"
 sed -i 's/, blk.#.ffn_up_all_//' "$WORK/mine.yaml"
-fails "one name for two tensors" 2 mine.yaml:52:22 logits other.gguf --tokens 1 -o x.logits --family mine.yaml
+fails "one name for two tensors" 2 mine.yaml:54:22 logits other.gguf --tokens 1 -o x.logits --family mine.yaml
 run inspect family gpt_oss --json
 ok "inspect tells both names" json 'any(.family.parts[]; .part == "experts_gate_up" and
     .gguf == "blk.#.ffn_gate_exps, blk.#.ffn_up_exps")' "$WORK/out"

@@ -211,7 +211,7 @@ latent "gates of attention" "bad.yaml:$(($(of "^tensors:") + 2)):3" 's/^latent:/
 latent "a flag of three words" "bad.yaml:$(of '^  method:'):37" 's/(noaux_tc)/\1, a, b/'
 latent "a flag without the word of its default" "bad.yaml:$(of '^  method:'):11" 's/(words: .noaux_tc.)/\1, default: true/'
 latent "groups for another router" "bad.yaml:$(of '^  groups:'):11" 's/router: sigmoid/router: chosen/; /router_correction/d'
-latent "a correction for another router" "$tensors" 's/router: sigmoid/router: softmax/'
+latent "a correction for another router" "$tensors" 's/router: sigmoid/router: chosen/; s/^  groups:.*/  # none/'
 latent "an unknown score of groups" "bad.yaml:$(of '^  groups:'):91" 's/two_largest/two/'
 latent "a shared expert that nothing names" "$tensors" '/shared_up:/d'
 latent "pairs by a flag that is not there" "bad.yaml:$(of '^  pairs:'):10" 's/if: interleaved/if: adjacent/'

@@ -133,7 +133,7 @@ short.txt# 4 .*seqlen 1024#run short.yaml -o new/deeper
 short.txt# 4 .*seqlen 1024#quantize @demo --use gptq --text short.txt -o new
 */empty#folder#batch @demo -i in.jsonl -o empty
 packed#compensation.json#sweep packed --text text.txt -o new
-new#q4_x_m#convert packed --to gguf --type q4_x_m -o new
+--type q4_x_m:1:8#q4_x_m#convert packed --to gguf --type q4_x_m -o new
 new#@demo#convert @demo --to gptq -o new
 cut/layer-00003.safetensors# 992 #convert cut --to hf -o new
 cut/layer-00003.safetensors# 992 #batch cut -i in.jsonl -o new
