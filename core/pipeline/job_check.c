@@ -179,6 +179,14 @@ static void check_outputs(const struct tsr_pipeline_job *job, const struct tsr_p
             tsr_pipeline_check_output(job, s->node, keys[i], d);
 }
 
+bool tsr_pipeline_after(const struct tsr_pipeline_job *job, const char *name)
+{
+    bool is = false;
+    for (uint64_t i = 0; i + 1 < job->state->n; i++)
+        is = is || strcmp(job->state->steps[i].step->name, name) == 0;
+    return is;
+}
+
 static tsr_status check_step(struct tsr_pipeline_job *job, struct tsr_pipeline_job_step *s,
                              struct tsr_diag *d, struct tsr_err *err)
 {

@@ -39,6 +39,9 @@ void tsr_pipeline_check_output(const struct tsr_pipeline_job *job,
                                const struct tsr_config_node *map, const char *key,
                                struct tsr_diag *d);
 
+/* Whether a step of that name stands before the one that is being checked. */
+bool tsr_pipeline_after(const struct tsr_pipeline_job *job, const char *name);
+
 /* Options of an evaluation, shared by the steps eval and compare. */
 struct tsr_pipeline_eval_keys {
     const char *text, *join;

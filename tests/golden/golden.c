@@ -66,9 +66,23 @@ const char *const golden_names[] = {
 };
 
 const char *const golden_more_names[] = {
-    "dots1",    "ernie4_5",      "ernie4_5_moe", "exaone4",    "gemma",      "glm",
-    "glm4_moe", "glm4_moe_lite", "minimax_m2",   "olmoe",      "qwen2_5_vl", "qwen2_moe",
-    "qwen3_vl", "qwen3_vl_moe",  "seed_oss",     "solar_open", NULL,
+    "../families/dots1",
+    "../families/ernie4_5",
+    "../families/ernie4_5_moe",
+    "../families/exaone4",
+    "../families/gemma",
+    "../families/glm",
+    "../families/glm4_moe",
+    "../families/glm4_moe_lite",
+    "../families/minimax_m2",
+    "../families/olmoe",
+    "../families/qwen2_5_vl",
+    "../families/qwen2_moe",
+    "../families/qwen3_vl",
+    "../families/qwen3_vl_moe",
+    "../families/seed_oss",
+    "../families/solar_open",
+    NULL,
 };
 
 /* As "fails the test with the sentence", for calls that return a status. */

@@ -77,7 +77,7 @@ static void models_as_recorded(void **state)
             check_model(r, golden_names[i]);
             print_message("%s: %d s\n", golden_names[i], (int)(time(NULL) - began));
         }
-    for (size_t i = 0; golden_more_names[i] && each == 1; i++)
+    for (size_t i = 0; golden_more_names[i] && strcmp(backend, "cpu") == 0; i++)
         check_model(r, golden_more_names[i]);
     tsr_engine_destroy(open);
     golden_free(&g);

@@ -1,4 +1,4 @@
-"""Records a random model of a family and what transformers computes for it, as tests/golden/models has them.
+"""Records a random model of a family and what transformers computes for it, as tests/golden/families has them.
 
 usage: record.py NAME SEED FOLDER
 

@@ -159,7 +159,8 @@ static tsr_status check(struct tsr_pipeline_job *job, const void *opts,
                         const struct tsr_config_node *node, struct tsr_diag *d, struct tsr_err *err)
 {
     const struct tsr_export_options eo = options_of(job, opts);
-    tsr_pipeline_check_input(job, node, "imatrix", d);
+    if (!tsr_pipeline_after(job, "export")) /* which may write it */
+        tsr_pipeline_check_input(job, node, "imatrix", d);
     hint_at_type(node, d);
     if (tsr_config_diag_errors(d))
         return TSR_OK;
