@@ -1,53 +1,8 @@
 #!/bin/bash
 # tests/e2e/plan-job.sh TESSERA - plans of a model on machines that do not exist: what is printed and
 # written holds together, edited plans are priced, what cannot be is said in one sentence.
-# shellcheck source=tests/e2e/lib.sh
-. "$(dirname "$0")/lib.sh"
-
-device() { # NAME MEMORY RATE OPS
-    cat >"$WORK/devices/$1.yaml" <<DEVICE
-format: tessera.device/1
-name: $1
-memory: {total: $2, source: made up}
-bandwidth: {peak: $3, source: made up}
-kernels:
-$(for k in f16 bf16 f32 int3 int4 int8; do
-        echo "  - {kernel: $k, ops: $4, prefill: {compute: 0.5, read: 0.8}, decode: {compute: 0.5, read: 0.8}, source: made up}"
-    done)
-DEVICE
-}
-mkdir "$WORK/devices" "$WORK/clusters"
-device small "1 MiB" "1 GB/s" "100 GFLOP/s"
-device large "2 MiB" "3 GB/s" "400 GFLOP/s"
-device gpu "80 GB" "2 TB/s" "300 TFLOP/s"
-
-cluster() { # COUNT-OF-SMALL
-    cat <<CLUSTER
-version: 1
-nodes:
-  - name: a
-    devices: [{profile: small, count: $1}]
-    link: {bandwidth: 10 GB/s, latency: 5 us}
-  - name: b
-    devices: [{profile: large}]
-    link: {bandwidth: 10 GB/s, latency: 5 us}
-network: {bandwidth: 1 GB/s, latency: 20 us}
-CLUSTER
-}
-cluster 2 >"$WORK/clusters/tiny.yaml"
-cluster 3 >"$WORK/clusters/three.yaml"
-
-job() { # BATCH OPTIONS
-    cat <<JOB
-version: 1
-model: $STORIES
-cluster: clusters/tiny.yaml
-workload: {prompt: 64, generate: 32, batch: $1, concurrency: 0, chunk: 0, kv: f16}
-pipeline:
-  - plan: {use: rtn, group: 32, bits: [3, 4, 8, 16], $2}
-JOB
-}
-job 8 'baselines: uniform' >"$WORK/job.yaml"
+# shellcheck source=tests/e2e/plan-lib.sh
+. "$(dirname "$0")/plan-lib.sh"
 
 # ---- links as measured are a cluster that can be planned for
 run profile --links --ranks 2 --name small --transport local:bandwidth=100,latency=2000 \
@@ -104,50 +59,6 @@ for way in "--clip false" --no-clip; do
 done
 ok "--no-clip is --clip false" cmp "$WORK/awq--clip false" "$WORK/awq--no-clip"
 ok "and it is in the plan" grep -q 'clip: false' "$WORK/awq.yaml"
-
-# ---- without -o: the job's folder, where a later run is welcome
-mkdir "$WORK/home"
-(cd "$WORK/home" && "$TESSERA" plan ../job.yaml -q >/dev/null 2>&1)
-ok "the plan is in the job's folder" cmp -s <(grep -v seconds "$WORK/p.yaml") <(grep -v seconds "$WORK/home/out/job/plan.yaml")
-(cd "$WORK/home" && "$TESSERA" run ../job.yaml -q >/dev/null 2>&1)
-ok "the step runs there" json '.results.plan.format == "tessera.planning/1"' "$WORK/home/out/job/results.json"
-rc=0
-cp "$WORK/home/out/job/plan.yaml" "$WORK/home/ran.yaml"
-(cd "$WORK/home" && "$TESSERA" plan ../job.yaml --front --json) >"$WORK/out" 2>/dev/null || rc=$?
-ok "a plan after the run is shown, got $rc" test "$rc" = 0
-ok "with its front, and no file" json '(.points | length) > 0 and (has("file") | not)' "$WORK/out"
-(cd "$WORK/home" && "$TESSERA" plan ../job.yaml) >/dev/null 2>"$WORK/err" || rc=$?
-ok "it says how to write it, got $rc" grep -q '^tessera: out/job .*-o' "$WORK/err"
-ok "the run's plan is not written over" cmp "$WORK/home/ran.yaml" "$WORK/home/out/job/plan.yaml"
-
-# ---- planned and packed in one job
-{
-    job 8 'to: mine.yaml'
-    echo '  - quantize: {plan: mine.yaml}'
-} >"$WORK/both.yaml"
-run config check both.yaml
-ok "a plan that is not written yet is no mistake, got $rc" test "$rc" = 0
-run run both.yaml --out both
-ok "plan, then quantize, got $rc" test "$rc" = 0
-ok "packed as planned" json '.results.plan.plan.bits as $b | all(.results.quantize.linears[] | select(.plugin == "rtn");
-    ($b[.name | split(".")[2] | tonumber] | split("-")[1] | tonumber) as $bits |
-    .bits_per_weight >= $bits and .bits_per_weight < $bits + 2)' "$WORK/both/results.json"
-
-# ---- planned and run without a step that packs: what is packed while it is loaded needs no statistics
-sed 's/use: rtn, //' "$WORK/job.yaml" >"$WORK/direct.yaml"
-run config show direct.yaml
-ok "a plan alone is for gptq, got $rc" grep -q '^ *use: "gptq"' "$WORK/out"
-echo '  - run: {input: none.jsonl, output: answers.jsonl}' >>"$WORK/direct.yaml"
-printf '{"custom_id": "a", "url": "/v1/completions", "body": {"prompt": "Once", "max_tokens": 2}}\n' >"$WORK/none.jsonl"
-run run direct.yaml --out direct
-ok "a batch follows its plan, got $rc" test "$rc" = 0
-ok "with the quantizer that needs none" grep -q 'use: rtn' "$WORK/direct/plan.yaml"
-ok "and answers" test "$(grep -c '"status_code":200' "$WORK/direct/answers.jsonl")" = 1
-sed -i 's/  - run:/  - quantize: {plan: plan.yaml}\n&/' "$WORK/direct.yaml"
-run config show direct.yaml
-ok "with a step that packs it is gptq" grep -q '^ *use: "gptq"' "$WORK/out"
-fails_with "a limit that no candidate can have, before anything runs" 2 '*' 'no candidate has 4 bits' plan job.yaml --set 'plan.bits=[3, 8]' -o none.yaml
-fails_with "one that is named" 2 '*' 'no candidate has 5 bits' plan job.yaml --set plan.quality.at_least=uniform-5 -o none.yaml
 
 # ---- the file, priced again
 run plan job.yaml --check p.yaml --json
