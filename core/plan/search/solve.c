@@ -106,7 +106,7 @@ static tsr_status solve(const struct tsr_instance *inst, const struct tsr_plugin
     return check_claims(inst, f, s, err);
 }
 
-/* v[n] times `by` in *at, which then ends behind it. */
+/* Writes the n numbers v, each times `by`, at *at and moves it past them; what was written. */
 static double *stretched(double **at, const double *v, uint64_t n, double by)
 {
     double *to = *at;
